@@ -34,13 +34,13 @@ pub struct Request {
     pub stage: Stage,
     /// How often it was said and is not ordered yet: what was said before a loss of the majority may still come.
     pub in_flight: u32,
-    /// It was said at least once.
-    pub said: bool,
+    /// The branch in which it was said first. Whoever was chosen there may still give, whatever becomes of it in another one.
+    pub said_in: Option<Uuid>,
 }
 
 impl Request {
     pub fn new(bytes: Vec<u8>, now: Timestamp) -> Request {
-        Request { bytes, stage: Stage::AskAt(now), in_flight: 0, said: false }
+        Request { bytes, stage: Stage::AskAt(now), in_flight: 0, said_in: None }
     }
 
     /// Was a donor chosen, and is the order of another branch gone on with since?
@@ -52,14 +52,19 @@ impl Request {
     pub fn is_done(&self) -> bool {
         match self.stage {
             Stage::Done { .. } => true,
-            Stage::AskAt(_) => !self.said,
+            Stage::AskAt(_) => self.said_in.is_none(),
             Stage::Said | Stage::Given { .. } => false,
         }
     }
 
     /// Nobody gives what was asked for, and nothing that was said can be ordered any more.
     pub fn is_in_vain(&self) -> bool {
-        self.said && self.in_flight == 0 && matches!(self.stage, Stage::AskAt(_))
+        self.said_in.is_some() && self.in_flight == 0 && matches!(self.stage, Stage::AskAt(_))
+    }
+
+    /// All that was said was ordered and refused, or will never be ordered. `branch`: the one that says so.
+    pub fn is_answered(&self, branch: Uuid) -> bool {
+        self.in_flight == 0 && self.said_in.is_none_or(|said_in| said_in == branch)
     }
 }
 

@@ -109,7 +109,8 @@ pub enum Effect {
     Log(Severity, String),
     /// The same about something that was ordered: of interest when it is new.
     News(Severity, String),
-    /// To be ordered. When the order does not take it: [`Replicator::handle_refused`].
+    /// To be ordered. When the order does not take it: [`Replicator::handle_refused`]. A request for a copy that it took, and that will not be
+    /// ordered: [`Replicator::handle_lost`].
     Propose(AppMessage),
     /// An arbitrator is connected.
     ConnectNobody {
@@ -475,8 +476,8 @@ impl Replicator {
         match (request.stage, gives) {
             (Stage::Said, Some(donor)) => self.on_given(donor),
             // It was ordered after all, before a loss of the majority. Nobody is asked again, and whoever gives is waited for.
-            (Stage::AskAt(_), Some(donor)) if arrived || request.said => self.on_given(donor),
-            (Stage::Said | Stage::AskAt(_), None) if arrived && request.said => self.refuse_copy(None),
+            (Stage::AskAt(_), Some(donor)) if arrived || request.said_in.is_some() => self.on_given(donor),
+            (Stage::Said | Stage::AskAt(_), None) if arrived && request.said_in.is_some() => self.refuse_copy(None),
             // It was refused, or is still to be ordered. It may be ordered twice, and is served once.
             (Stage::Said, None) => request.stage = Stage::AskAt(Timestamp::ZERO),
             // That donor was done before the base, and has not failed: the copy is here. It is a member of this branch.
@@ -650,9 +651,12 @@ impl Replicator {
     fn on_vote_begun(&mut self, seqno: Seqno) {
         match self.feed {
             Feed::Live { floor, .. } if self.member && seqno <= floor => {
+                let class = self.held(seqno).unwrap_or(ErrorClass::SUCCESS);
+                // A vote of an earlier life is another's if a copy is here since. Without notes nothing is known that contradicts it.
+                let stands = |said| said == class || self.failures.is_none();
+                let said = self.roster.voted(self.me.node, seqno).is_some_and(stands);
                 // One vote may have been enough.
-                if !self.roster.has_voted(self.me.node, seqno) && self.roster.decided(seqno).is_none() {
-                    let class = self.held(seqno).unwrap_or(ErrorClass::SUCCESS);
+                if !said && self.roster.decided(seqno).is_none() {
                     self.emit(Effect::Propose(vote_of_the_past(seqno, class)));
                 }
             }
@@ -700,7 +704,7 @@ impl Replicator {
         }
         let me = self.me.node;
         let again: Vec<(Seqno, ErrorClass)> =
-            self.unsettled().filter(|(seqno, _)| !self.roster.has_voted(me, *seqno)).collect();
+            self.unsettled().filter(|(seqno, _)| self.roster.voted(me, *seqno).is_none()).collect();
         for (seqno, class) in again {
             self.emit(Effect::Propose(vote_of_the_past(seqno, class)));
         }
@@ -779,9 +783,7 @@ impl Replicator {
         if retry {
             request.stage = Stage::AskAt(now.after(ASK_AGAIN));
             // Nobody will send anything, unless for what was said later.
-            if request.in_flight == 0 && self.needs_data() && !self.has_arrived() {
-                self.emit(Effect::DataSafe);
-            }
+            self.note_answered();
             return self.take_copy();
         }
         if let Feed::Nobody { request, .. } = &mut self.feed {
@@ -862,10 +864,29 @@ impl Replicator {
         if !matches!(message, AppMessage::StateRequest { .. }) {
             return;
         }
+        self.ask_later(now);
+        self.take_copy();
+    }
+
+    fn on_lost(&mut self, now: Timestamp, message: &AppMessage) {
+        self.take_back(message);
+        if !matches!(message, AppMessage::StateRequest { .. }) {
+            return;
+        }
+        // A newer one may be on its way.
+        if self.feed.request_mut().is_some_and(|r| r.in_flight == 0) {
+            self.ask_later(now);
+        }
+        if matches!(&self.feed, Feed::Copying(Copying { told: Some(_), .. })) {
+            self.note_answered();
+        }
+        self.take_copy();
+    }
+
+    fn ask_later(&mut self, now: Timestamp) {
         if let Some(request) = self.feed.request_mut().filter(|r| r.stage == Stage::Said) {
             request.stage = Stage::AskAt(now.after(SEND_AGAIN));
         }
-        self.take_copy();
     }
 
     /// A message of this member is not on its way any more: it was ordered, or never will be.
@@ -878,8 +899,9 @@ impl Replicator {
                     half_done.said = false;
                 }
             }
-            AppMessage::StateRequest { .. } => {
-                if let Some(request) = self.feed.request_mut() {
+            AppMessage::StateRequest { request: bytes, .. } => {
+                // An arbitrator may have been asked for another one since.
+                if let Some(request) = self.feed.request_mut().filter(|r| r.bytes == *bytes) {
                     request.in_flight = request.in_flight.saturating_sub(1);
                 }
             }
@@ -1279,10 +1301,21 @@ impl Replicator {
         if copying.told.as_ref() != Some(&absent) {
             copying.told = Some(absent.clone());
             // They count as at risk since the server has prepared for a copy. Nobody will send one, unless for what was said before.
-            if copying.request.as_ref().is_some_and(|r| r.in_flight == 0) {
-                self.emit(Effect::DataSafe);
-            }
+            self.note_answered();
             self.emit(Effect::NobodyHasData { absent });
+        }
+        // What was said before is known to be lost only when something of the new session is ordered.
+        let waits = self.feed.request_mut().is_some_and(|r| r.in_flight > 0);
+        if waits && std::mem::take(&mut self.speak) {
+            self.emit(Effect::Propose(AppMessage::NoData));
+        }
+    }
+
+    /// The data are as they were, once nobody can give in answer to what was said.
+    fn note_answered(&mut self) {
+        let branch = self.branch;
+        if self.feed.request_mut().is_some_and(|r| r.is_answered(branch)) && self.needs_data() && !self.has_arrived() {
+            self.emit(Effect::DataSafe);
         }
     }
 
@@ -1315,7 +1348,7 @@ impl Replicator {
             Stage::AskAt(at) if at <= now => {
                 request.stage = Stage::Said;
                 request.in_flight += 1;
-                request.said = true;
+                request.said_in.get_or_insert(self.branch);
                 let request = request.bytes.clone();
                 let message = AppMessage::StateRequest { donors: self.donors.clone(), request, position: own };
                 if needs_data {

@@ -228,9 +228,9 @@ impl Roster {
         self.decided(seqno).is_some() || self.decided.len() >= self.decided_max && oldest() > Some(seqno)
     }
 
-    /// Has this member said how `seqno`, which is not decided, went?
-    pub fn has_voted(&self, node: NodeId, seqno: Seqno) -> bool {
-        self.votes.get(&seqno).is_some_and(|vote| vote.classes.contains_key(&node))
+    /// How `seqno`, which is not decided, went at this member, if it has said so.
+    pub fn voted(&self, node: NodeId, seqno: Seqno) -> Option<ErrorClass> {
+        self.votes.get(&seqno)?.classes.get(&node).copied()
     }
 
     /// The group is at this level from here on.

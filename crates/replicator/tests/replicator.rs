@@ -232,6 +232,61 @@ fn data_are_at_risk_until_every_request_was_refused() {
     assert_eq!(s.say(1, asks()), [Effect::DataSafe]);
 }
 
+/// Said once, and again in the next component.
+fn asked_twice() -> Subject {
+    let mut s = Subject::new(None, None, 3);
+    s.view(9, &[1, 2]);
+    s.replicator.handle_state_request(Timestamp::ZERO, b"rsync".to_vec());
+    s.tick();
+    s.replicator.handle_non_primary();
+    s.view(10, &[1, 2]);
+    assert_eq!(s.tick(), [Effect::DataAtRisk, Effect::Propose(asks())]);
+    s
+}
+
+#[test]
+fn nobody_is_asked_a_third_time_while_the_second_request_is_on_its_way() {
+    let mut s = asked_twice();
+    s.replicator.handle_lost(Timestamp::ZERO, &asks());
+    assert_eq!(s.effects(), []);
+    let later = Timestamp::ZERO.after(Duration::from_secs(60));
+    assert_eq!(s.tick_at(later, &[1, 2]), []);
+    s.replicator.handle_lost(later, &asks());
+    assert_eq!(s.tick_at(later.after(Duration::from_secs(60)), &[1, 2]), [Effect::DataAtRisk, Effect::Propose(asks())]);
+}
+
+/// Asked while member 2 was there, and alone now.
+fn asked_and_alone() -> Subject {
+    let mut s = Subject::new(None, None, 3);
+    s.view(9, &[1, 2]);
+    s.replicator.handle_state_request(Timestamp::ZERO, b"rsync".to_vec());
+    s.tick();
+    s.replicator.handle_non_primary();
+    s.view(10, &[1]);
+    let absent = vec![member(2).node];
+    let effects = s.tick_at(Timestamp::ZERO, &[1, 2]);
+    // What is ordered shows which of the former proposals are lost.
+    assert_eq!(effects, [Effect::NobodyHasData { absent }, Effect::Propose(AppMessage::NoData)]);
+    assert_eq!(s.tick_at(Timestamp::ZERO, &[1, 2]), []);
+    s
+}
+
+#[test]
+fn data_are_safe_once_the_last_request_is_known_to_be_lost() {
+    let mut s = asked_and_alone();
+    s.replicator.handle_lost(Timestamp::ZERO, &asks());
+    assert_eq!(s.effects(), [Effect::DataSafe]);
+}
+
+#[test]
+fn in_another_branch_nobody_knows_who_gives_in_the_former_one() {
+    let mut s = asked_and_alone();
+    s.replicator.note_branch(FORK);
+    s.effects();
+    s.replicator.handle_lost(Timestamp::ZERO, &asks());
+    assert_eq!(s.effects(), []);
+}
+
 #[test]
 fn a_copy_that_meets_the_log_is_gone_on_with() {
     let mut s = Subject::copying(3, 9);
@@ -649,6 +704,33 @@ fn a_vote_that_began_without_a_majority_is_answered_in_the_next_view() {
     s.say(1, vote(9, 78));
     s.replicator.handle_non_primary();
     assert!(begun(&s.view(11, &[2, 3, 1]).1));
+}
+
+#[test]
+fn an_error_of_an_earlier_life_is_taken_back_where_the_data_have_none() {
+    let answers = |effects: &[Effect]| -> Vec<_> {
+        let class =
+            |m: AppMessage| if let AppMessage::Vote { seqno: Seqno(5), class, .. } = m { Some(class) } else { None };
+        proposes(effects).into_iter().filter_map(class).collect()
+    };
+    let mut s = back(&[]);
+    s.view(8, &[2, 3, 1]);
+    s.view(9, &[2, 3, 1]);
+    s.say(2, vote(5, 77));
+    s.say(1, vote(5, 78));
+    s.replicator.handle_non_primary();
+    assert_eq!(answers(&s.view(10, &[2, 3, 1]).1), [ErrorClass::SUCCESS]);
+    s.say(1, vote(5, 0));
+    s.replicator.handle_non_primary();
+    assert_eq!(answers(&s.view(11, &[2, 3, 1]).1), [], "it stands");
+
+    let mut s = back(&[5]);
+    s.view(8, &[2, 3, 1]);
+    s.view(9, &[2, 3, 1]);
+    s.say(2, vote(5, 78));
+    s.say(1, vote(5, 77));
+    s.replicator.handle_non_primary();
+    assert_eq!(answers(&s.view(10, &[2, 3, 1]).1), [], "so it is in the data");
 }
 
 #[test]

@@ -96,7 +96,7 @@ pub(crate) struct Transfer {
 impl Process {
     /// The replicator hears of its requests that are not on their way any more.
     pub(crate) fn not_ordered(&mut self, now: Timestamp, requests: Vec<AppMessage>) {
-        requests.iter().for_each(|request| self.replicator.handle_refused(now, request));
+        requests.iter().for_each(|request| self.replicator.handle_lost(now, request));
     }
 
     /// The state that every member has alike at this place in the order.

@@ -245,7 +245,8 @@ impl Core {
             AwaitedBy::Nobody => self.inc.owed.push_back(Owed::App(message)),
             AwaitedBy::Replicator => {
                 let now = self.now();
-                self.inc.replicator.handle_refused(now, &message);
+                self.inc.replicator.handle_lost(now, &message);
+                self.carry_out();
             }
             AwaitedBy::Thread(_) | AwaitedBy::GivenUp => {}
         }

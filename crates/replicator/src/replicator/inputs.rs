@@ -83,6 +83,11 @@ impl Replicator {
         self.input(|replicator| replicator.on_refused(now, message))
     }
 
+    /// The order took this message, and it is certain that it will not be ordered any more; or a state covers its place in the order.
+    pub fn handle_lost(&mut self, now: Timestamp, message: &AppMessage) {
+        self.input(|replicator| replicator.on_lost(now, message))
+    }
+
     /// The server's answer to [`Effect::AskServer`].
     pub fn handle_state_request(&mut self, now: Timestamp, bytes: Vec<u8>) {
         self.input(|replicator| replicator.on_state_request(now, bytes))
