@@ -34,7 +34,7 @@ pub struct Request {
     pub stage: Stage,
     /// How often it was said and is not ordered yet: what was said before a loss of the majority may still come.
     pub in_flight: u32,
-    /// The branch in which it was said first. Whoever was chosen there may still give, whatever becomes of it in another one.
+    /// The branch in which it was said first. The donor that was chosen there may still give, whatever becomes of it in another one.
     pub said_in: Option<Uuid>,
 }
 

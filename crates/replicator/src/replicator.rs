@@ -1304,7 +1304,7 @@ impl Replicator {
             self.note_answered();
             self.emit(Effect::NobodyHasData { absent });
         }
-        // What was said before is known to be lost only when something of the new session is ordered.
+        // A former request is known to be lost only when something of the new session is ordered.
         let waits = self.feed.request_mut().is_some_and(|r| r.in_flight > 0);
         if waits && std::mem::take(&mut self.speak) {
             self.emit(Effect::Propose(AppMessage::NoData));

@@ -265,7 +265,7 @@ fn asked_and_alone() -> Subject {
     s.view(10, &[1]);
     let absent = vec![member(2).node];
     let effects = s.tick_at(Timestamp::ZERO, &[1, 2]);
-    // What is ordered shows which of the former proposals are lost.
+    // A message that is ordered shows which of the former proposals are lost.
     assert_eq!(effects, [Effect::NobodyHasData { absent }, Effect::Propose(AppMessage::NoData)]);
     assert_eq!(s.tick_at(Timestamp::ZERO, &[1, 2]), []);
     s
