@@ -1306,7 +1306,8 @@ impl Replicator {
         }
         // A former request is known to be lost only when something of the new session is ordered.
         let waits = self.feed.request_mut().is_some_and(|r| r.in_flight > 0);
-        if waits && std::mem::take(&mut self.speak) {
+        if waits && self.roster.waits_for_all() && std::mem::take(&mut self.speak) {
+            // All builds of this group level know it.
             self.emit(Effect::Propose(AppMessage::NoData));
         }
     }

@@ -258,6 +258,7 @@ fn nobody_is_asked_a_third_time_while_the_second_request_is_on_its_way() {
 /// Asked while member 2 was there, and alone now.
 fn asked_and_alone() -> Subject {
     let mut s = Subject::new(None, None, 3);
+    s.replicator.handle_level(Level::WAITS_FOR_ALL);
     s.view(9, &[1, 2]);
     s.replicator.handle_state_request(Timestamp::ZERO, b"rsync".to_vec());
     s.tick();
