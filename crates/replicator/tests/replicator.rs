@@ -218,30 +218,29 @@ fn a_server_without_data_that_is_alone_waits_for_the_other_voters() {
     assert_eq!(s.tick_at(Timestamp::ZERO, &[1, 2]), [Effect::DataAtRisk, Effect::Propose(asks())]);
 }
 
-/// A request from before a loss of the majority may still be ordered, and served.
-#[test]
-fn data_are_at_risk_until_every_request_was_refused() {
-    let mut s = Subject::new(None, None, 3);
+/// Asks in a component with member 2, loses the majority, and is in one of these members now.
+fn asked_before(mut s: Subject, members: &[u8]) -> Subject {
     s.view(9, &[1, 2]);
     s.replicator.handle_state_request(Timestamp::ZERO, b"rsync".to_vec());
     s.tick();
     s.replicator.handle_non_primary();
-    s.view(10, &[1, 2]);
-    assert_eq!(s.tick(), [Effect::DataAtRisk, Effect::Propose(asks())]);
-    assert_eq!(s.say(1, asks()), [], "the first one");
-    assert_eq!(s.say(1, asks()), [Effect::DataSafe]);
+    s.view(10, members);
+    s
 }
 
 /// Said once, and again in the next component.
 fn asked_twice() -> Subject {
-    let mut s = Subject::new(None, None, 3);
-    s.view(9, &[1, 2]);
-    s.replicator.handle_state_request(Timestamp::ZERO, b"rsync".to_vec());
-    s.tick();
-    s.replicator.handle_non_primary();
-    s.view(10, &[1, 2]);
+    let mut s = asked_before(Subject::new(None, None, 3), &[1, 2]);
     assert_eq!(s.tick(), [Effect::DataAtRisk, Effect::Propose(asks())]);
     s
+}
+
+/// A request from before a loss of the majority may still be ordered, and served.
+#[test]
+fn data_are_at_risk_until_every_request_was_refused() {
+    let mut s = asked_twice();
+    assert_eq!(s.say(1, asks()), [], "the first one");
+    assert_eq!(s.say(1, asks()), [Effect::DataSafe]);
 }
 
 #[test]
@@ -259,11 +258,7 @@ fn nobody_is_asked_a_third_time_while_the_second_request_is_on_its_way() {
 fn asked_and_alone() -> Subject {
     let mut s = Subject::new(None, None, 3);
     s.replicator.handle_level(Level::WAITS_FOR_ALL);
-    s.view(9, &[1, 2]);
-    s.replicator.handle_state_request(Timestamp::ZERO, b"rsync".to_vec());
-    s.tick();
-    s.replicator.handle_non_primary();
-    s.view(10, &[1]);
+    let mut s = asked_before(s, &[1]);
     let absent = vec![member(2).node];
     let effects = s.tick_at(Timestamp::ZERO, &[1, 2]);
     // A message that is ordered shows which of the former proposals are lost.

@@ -134,11 +134,11 @@ impl Cluster {
         let Some(p) = &mut s.process else { return };
         match p.ballots.decided(seqno, winner) {
             Some(()) => self.end_vote(slot, seqno, winner),
-            None if !applied => {}
-            None => match p.ballots.settle(seqno) {
-                Settled::Decided(winner) if winner != ErrorClass::SUCCESS => self.be_inconsistent(slot),
-                Settled::Decided(_) | Settled::Owed | Settled::Nothing => {}
-            },
+            // It applied without error.
+            None if applied && p.ballots.settle(seqno) == Settled::Decided(winner) && winner != ErrorClass::SUCCESS => {
+                self.be_inconsistent(slot);
+            }
+            None => {}
         }
     }
 
