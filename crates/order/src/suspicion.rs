@@ -567,11 +567,11 @@ impl<S: LogStore> Group<S> {
         let settled = match self.role() {
             // Elected by evidence, by all, or by a person: this log is what there is, once something of the term is committed.
             Role::Sequencer(_) => self.own.store().term_at(self.commit) == Some(self.own.term()),
-            Role::Follower { of: Some(_) } => {
+            // Also when that sequencer is not heard any more before the own disk is done: what it said stays true.
+            Role::Follower { .. } | Role::PreCandidate(_) | Role::Candidate(_) => {
                 let to = self.repaired_to();
                 to > LogIndex::ZERO && self.own.synced() >= to && self.standing().keeps_log()
             }
-            Role::Follower { of: None } | Role::PreCandidate(_) | Role::Candidate(_) => false,
         };
         if !settled {
             return;

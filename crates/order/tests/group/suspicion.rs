@@ -55,6 +55,32 @@ fn a_suspect_log_and_one_that_lags_form_no_group_until_the_one_that_holds_all_is
     }
 }
 
+/// The sequencer has said up to where the log is to be complete, and has sent it. Then it dies before the disk is done.
+#[test]
+fn a_log_that_was_repaired_counts_once_it_is_synced_although_its_sequencer_is_gone() {
+    let mut net = Net::cluster(3);
+    let sequencer = net.sequencer();
+    let loser = other(&[sequencer]);
+    net.propose(sequencer, "acknowledged");
+    net.settle();
+    let lost = without_end(net.kill(loser), 1);
+    net.stalled.push(loser);
+    net.restart(loser, lost, 2, Seqno(0));
+    net.run(Duration::from_secs(1));
+    net.kill(sequencer);
+    net.run(Duration::from_secs(20));
+    let left = other(&[sequencer, loser]);
+    assert!(net.nodes[&loser].group.store().suspect().is_some(), "nothing of it is synced");
+    assert_ne!(net.phase(left), Phase::Primary, "one whole log of three");
+    net.stalled.clear();
+    net.run(Duration::from_secs(2));
+    for n in [loser, left] {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(net.bodies(n), ["acknowledged"]);
+        assert_eq!(net.nodes[&n].group.store().suspect(), None);
+    }
+}
+
 #[test]
 fn half_of_the_weight_in_whole_logs_is_enough_when_the_others_promise() {
     let mut net = Net::cluster(2);
