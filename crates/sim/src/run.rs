@@ -284,13 +284,17 @@ impl Cluster {
         let servers = || self.servers_left();
         let latest = servers().map(|slot| lineage_of(self.store(slot))).max_by_key(|lineage| lineage.forks().len())?;
         let owners: Vec<usize> = servers().filter(|slot| self.slots[*slot].db.valid).collect();
+        // A state of the log may have come in the place of the log that went on from the data.
+        let goes_on = |owner: usize| self.store(owner).base().seqno.0 <= self.slots[owner].db.now.position;
+        let holds =
+            |owner: usize, base: &Base| goes_on(owner) && self.store(owner).term_at(base.index) == Some(base.term);
         // By the data, or the log beside them.
         let meets = |owner: usize, base: &Base| {
-            let (data, log) = (self.slots[owner].db.now.position, self.store(owner).last());
+            let data = self.slots[owner].db.now.position;
             match lineage_of(self.store(owner)).kinship(&latest) {
-                Kinship::Same => base.seqno.0 <= data || base.index <= log,
+                Kinship::Same => base.seqno.0 <= data || holds(owner, base),
                 Kinship::Descendant(fork) => {
-                    base.seqno.0 <= data.min(fork.seqno.0) || base.index <= log.min(fork.index.prev())
+                    base.seqno.0 <= data.min(fork.seqno.0) || base.index < fork.index && holds(owner, base)
                 }
                 Kinship::Ancestor | Kinship::Sibling => false,
             }
@@ -299,7 +303,9 @@ impl Cluster {
         // The one that goes before all others in an election. It shows what the others lost, so none of them goes on without a person.
         let best = on_latest().max_by_key(|slot| rank_of(self.store(*slot)))?;
         let begins_behind = owners.iter().all(|owner| !meets(*owner, self.store(best).base()));
-        let overtaken = || owners.iter().all(|slot| lineage_of(self.store(*slot)).kinship(&latest) != Kinship::Same);
+        let is_behind =
+            |owner: usize| !goes_on(owner) || lineage_of(self.store(owner)).kinship(&latest) != Kinship::Same;
+        let overtaken = || owners.iter().all(|owner| is_behind(*owner));
         let lost = on_latest().all(|slot| self.slots[slot].doubt.is_some()) || overtaken();
         (lost && begins_behind && !owners.is_empty()).then_some(owners)
     }
