@@ -2,6 +2,7 @@
 
 use trireme_types::{Fork, Kinship, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid, Voter, VoterSet, Weight};
 
+use crate::from_data::Declined;
 use crate::group::{CHECK_EVERY, Group};
 use crate::message::Presence;
 use crate::mutant::Mutant;
@@ -342,14 +343,11 @@ impl<S: LogStore> Group<S> {
             }
             return;
         }
+        self.note_declined(now, from);
         // A log that goes on from nobody's data serves nobody, however long it is (rule 10).
         let (base, reach) = (self.own.store().base(), self.reach_of_data(now));
         let goes_on = reach.is_none_or(|reach| base.seqno <= reach && self.goes_on_from(now, base));
         let (useful, reach) = (self.arbitrates() || goes_on, reach.unwrap_or(Seqno(u64::MAX)));
-        // A member without data passes the word back to one with data: nothing there goes on from these, nor behind it.
-        let declined = from.filter(|n| self.holds().is_some() && self.data_of(*n).is_none());
-        let declined = declined.and_then(|n| self.peers.get(&n)?.told());
-        let is_declined = |p: &Presence| declined.is_some_and(|d| p.lineage == d.lineage && p.base >= d.base);
         let mine = if useful { (0, self.own.tail().term, self.own.tail().index) } else { Default::default() };
         let mut best: Option<((usize, Term, LogIndex), NodeId)> = None;
         let mut alive = Vec::new();
@@ -357,7 +355,7 @@ impl<S: LogStore> Group<S> {
             let Some(p) = peer.told_lately(now).filter(|p| !p.primary) else { continue };
             // A branch that grew from this one was forced later, and knows more of what was meant to last.
             let forks = match self.kinship_of(*node) {
-                Some(Kinship::Same | Kinship::Descendant(_)) if is_declined(p) => continue,
+                Some(Kinship::Same | Kinship::Descendant(_)) if self.data.is_declined(p) => continue,
                 Some(Kinship::Same) if p.base > reach || !self.is_of_use(now, *node) => continue,
                 Some(Kinship::Same) if !useful && p.base >= base.seqno => continue,
                 Some(Kinship::Same) => 0,
@@ -378,9 +376,14 @@ impl<S: LogStore> Group<S> {
                 best = Some((log, *node));
             }
         }
-        // The data of whoever passed the word on may be the only ones, and nothing here goes on from them.
-        let before = |n: NodeId| matches!(self.kinship_of(n), Some(Kinship::Same | Kinship::Ancestor));
-        let owner = from.filter(|n| !useful && before(*n) && self.data_of(*n).is_some());
+        // The data of whoever passed the word on may be the only ones, and nothing here goes on from them. Or it is on the branch from which the one
+        // here grew, and knows others there.
+        let gets_back = |n: NodeId| match self.kinship_of(n) {
+            Some(Kinship::Same) => self.data_of(n).is_some(),
+            Some(Kinship::Ancestor) => true,
+            Some(Kinship::Descendant(_) | Kinship::Sibling) | None => false,
+        };
+        let owner = from.filter(|n| !useful && gets_back(*n));
         match best.map(|(_, node)| node).or(owner) {
             Some(node) => self.send(node, Message::Force),
             None if self.arbitrates() => match self.someone_to_bring_up(&alive) {
@@ -397,6 +400,20 @@ impl<S: LogStore> Group<S> {
                 let me = self.me();
                 self.force(now, me);
             }
+        }
+    }
+
+    /// A person's word is passed on to a later branch, or within the own one to a better log. So one from a later branch gives it back,
+    /// as a member without data does to one with data: nothing there goes on from these, nor behind it.
+    fn note_declined(&mut self, now: Timestamp, from: Option<NodeId>) {
+        let lately = self.cfg.timeouts.suspect;
+        self.data.declined.retain(|_, d| from.is_some() && now.since(d.at) <= lately);
+        let Some(from) = from else { return };
+        let is_later = matches!(self.kinship_of(from), Some(Kinship::Descendant(_)));
+        if is_later || self.holds().is_some() && self.data_of(from).is_none() {
+            let told = self.peers.get(&from).and_then(|p| p.told());
+            let declined = told.map(|p| Declined { lineage: p.lineage.clone(), base: p.base, at: now });
+            self.data.declined.extend(declined.map(|d| (from, d)));
         }
     }
 

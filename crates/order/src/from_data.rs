@@ -7,12 +7,13 @@
 //! furthest begins a branch at its position: its log is empty there, it alone votes, and the others follow as after any fork. Those
 //! whose data end at the very same position go on with them, the rest take a full copy. (docs/decisions/0008)
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use trireme_types::{Base, Fork, Kinship, Lineage, LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
 
 use crate::group::Group;
+use crate::message::Presence;
 use crate::mutant::Mutant;
 use crate::role::Sequencer;
 use crate::standing::Offer;
@@ -109,6 +110,23 @@ pub(crate) struct ServerData {
     /// Linked servers of whose data it turned out that the log here does not go on from them. Filled by `spare_data_of`;
     /// a new link takes one out (`on_linked`).
     pub out_of_reach: BTreeSet<NodeId>,
+    /// Members that gave a person's word back, since nothing here gets to where their logs begin. Filled by `note_declined`; a person's own word
+    /// here empties it, and each is forgotten after `Timeouts::suspect`.
+    pub declined: BTreeMap<NodeId, Declined>,
+}
+
+/// A log with this lineage that begins here, or behind it, is of no use to the data here.
+#[derive(Debug)]
+pub(crate) struct Declined {
+    pub lineage: Lineage,
+    pub base: Seqno,
+    pub at: Timestamp,
+}
+
+impl ServerData {
+    pub fn is_declined(&self, log: &Presence) -> bool {
+        self.declined.values().any(|d| d.lineage == log.lineage && log.base >= d.base)
+    }
 }
 
 impl ServerData {
@@ -217,7 +235,8 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Do data, or a log beside data, meet `base`, where the own log begins? Seqnos alone do not say so where both are the same: entries without
-    /// one may lie between. Logs that begin earlier and end later or there are taken for such that go on from the data.
+    /// one may lie between. Logs that begin earlier and end later or there are taken for such that go on from the data. Not where it was
+    /// tried, and turned out otherwise: such a log may hold other entries than were ordered.
     pub(crate) fn goes_on_from(&self, now: Timestamp, base: &Base) -> bool {
         let meets = |reach: Reach| reach.meets(base) || base.seqno < reach.log.seqno;
         let logs = self.servers_here(now);
@@ -225,7 +244,8 @@ impl<S: LogStore> Group<S> {
             || logs.iter().any(|(_, p)| p.base < base.seqno && (p.seqno > base.seqno || p.last_index >= base.index))
             || self.peers.keys().any(|node| {
                 let here = self.peers.get(node).and_then(|p| p.told_lately(now)).is_some_and(|p| !p.primary);
-                here && self.reach_on_this_branch(*node).is_some_and(meets)
+                let tried = self.data.out_of_reach.contains(node);
+                here && !tried && self.reach_on_this_branch(*node).is_some_and(meets)
             })
     }
 

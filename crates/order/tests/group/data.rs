@@ -1590,6 +1590,52 @@ fn a_log_that_begins_with_the_seqno_of_the_only_data_need_not_go_on_from_them() 
     assert_eq!(net.nodes[&owner].delivered.last().unwrap().1, b"commit 4");
 }
 
+/// The log beside the only data has entries of a deposed sequencer, and ends by its numbers where a forced branch begins without data. That one
+/// has tried, and knows that it does not go on from there. So it gives the person's word back.
+#[test]
+fn a_person_decides_for_the_only_data_also_beside_entries_that_nobody_ordered() {
+    let mut net = one_with_data();
+    let before = Seqno(net.nodes[&1].delivered.last().map_or(0, |(seqno, _)| *seqno));
+    assert_eq!(net.sequencer(), 1);
+    net.mute(1);
+    for n in 0..9 {
+        net.propose(1, &format!("of a deposed sequencer {n}"));
+    }
+    net.settle();
+    net.isolate(1);
+    net.lost.clear();
+    net.run(Duration::from_secs(8));
+    for n in 0..3 {
+        net.propose(2, &format!("ordered {n}"));
+    }
+    net.settle();
+    let own = net.kill(1);
+    for n in 2..=3 {
+        let mut log = net.kill(n);
+        log.trim(log.last());
+        net.restart_without_data(n, log, 2);
+    }
+    net.run(Duration::from_secs(5));
+    force_after_a_while(&mut net, 2);
+    let base = net.nodes[&2].group.store().base().clone();
+    assert!(own.last() > base.index && end_of(&own) >= base.seqno && before < base.seqno, "the numbers meet");
+    assert_ne!(own.term_at(base.index), Some(base.term), "the entries do not");
+    net.heal();
+    net.restart(1, own, 2, before);
+    net.run(Duration::from_secs(20));
+    assert!((1..=3).all(|n| net.phase(n) != Phase::Primary));
+    assert!((2..=3).any(|n| net.warned(n, "set pc.bootstrap=1 there")));
+    // The one that has not ordered yet may not know it, and tries once.
+    for _ in 0..2 {
+        net.force(1);
+        net.run(Duration::from_secs(20));
+    }
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+    }
+    assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
+}
+
 /// A person decides for a server whose log lost its end. As long as its engine has the data that reach further in memory only, nothing is given
 /// up for them, nor they for the log.
 #[test]
