@@ -223,6 +223,8 @@ pub struct Replicator {
     /// The failures in the data that were found at the start: of a live server, up to its floor. Votes of this life settle
     /// its failures from there on.
     failures: Option<Failures>,
+    /// The data up to here came as a copy in this life. Zero: none came.
+    copied: Seqno,
     /// Where delivery began: what lies below no log of ours has.
     base: Position,
     /// The newest fork that the order has come by; the history's own id before any.
@@ -248,7 +250,7 @@ pub struct Replicator {
     speak: bool,
     /// The newest committed position that the others were told.
     reported: Seqno,
-    /// Votes without a result, and since when they were seen.
+    /// Votes without a result, and since when they were seen, or a result was last asked for.
     votes_since: BTreeMap<Seqno, Timestamp>,
     /// When those that are waited for were last looked at.
     hurried: Timestamp,
@@ -272,6 +274,7 @@ impl Replicator {
             roster: Roster::remembering(bounds.decided_max),
             feed: Feed::new(start),
             failures,
+            copied: Seqno::ZERO,
             base: Position { history: Uuid::NIL, seqno: Seqno::ZERO },
             branch: Uuid::NIL,
             delivered: Seqno::ZERO,
@@ -583,8 +586,9 @@ impl Replicator {
                     if to == NodeState::Synced && self.feed.is_live() {
                         self.emit(Effect::Synced { at: seqno });
                     }
-                    if to == NodeState::Joined {
-                        // Counted from here on, so those who vote wait for this node too.
+                    let is_counted = |state| matches!(state, NodeState::Donor | NodeState::Joined | NodeState::Synced);
+                    if is_counted(to) && !is_counted(from) {
+                        // From here on, so those who vote wait for this node too.
                         self.answer_open_votes();
                     }
                 }
@@ -606,7 +610,11 @@ impl Replicator {
                 roster::Effect::Cut(cut) => self.emit(Effect::Purge(cut)),
                 // An evicted member stays until the others do not need its vote any more; then it is told.
                 roster::Effect::Evictions => self.emit(Effect::Evictions),
-                roster::Effect::VoteBegun { seqno } => self.on_vote_begun(seqno),
+                roster::Effect::VoteBegun { seqno } => {
+                    // After a dismissal it has its whole time once more.
+                    self.votes_since.remove(&seqno);
+                    self.on_vote_begun(seqno);
+                }
                 roster::Effect::VoteDone { seqno, winner, losers: _ } => match &self.feed {
                     Feed::Nobody { .. } | Feed::Ended { .. } => {}
                     // A write set below the floor came with the data, and its result is compared with what is known of them.
@@ -651,9 +659,10 @@ impl Replicator {
     fn on_vote_begun(&mut self, seqno: Seqno) {
         match self.feed {
             Feed::Live { floor, .. } if self.member && seqno <= floor => {
-                let class = self.held(seqno).unwrap_or(ErrorClass::SUCCESS);
+                let held = self.held(seqno);
+                let class = held.unwrap_or(ErrorClass::SUCCESS);
                 // A vote of an earlier life is another's if a copy is here since. Without notes nothing is known that contradicts it.
-                let stands = |said| said == class || self.failures.is_none();
+                let stands = |said| said == class || held.is_none() && seqno > self.copied;
                 let said = self.roster.voted(self.me.node, seqno).is_some_and(stands);
                 // One vote may have been enough.
                 if !said && self.roster.decided(seqno).is_none() {
@@ -1166,6 +1175,7 @@ impl Replicator {
             if own.is_none() {
                 // Its failures are known where it comes from.
                 self.failures = None;
+                self.copied = seqno;
             }
             self.emit(Effect::DataArrived);
             self.go_live(Position { history: self.base.history, seqno }, None);
@@ -1304,8 +1314,12 @@ impl Replicator {
             self.note_answered();
             self.emit(Effect::NobodyHasData { absent });
         }
-        // A former request is known to be lost only when something of the new session is ordered.
-        let waits = self.feed.request_mut().is_some_and(|r| r.in_flight > 0);
+        self.speak_again();
+    }
+
+    /// A former request is known to be lost only when something of the new session is ordered.
+    fn speak_again(&mut self) {
+        let waits = self.needs_data() && self.feed.request_mut().is_some_and(|r| r.in_flight > 0);
         if waits && self.roster.waits_for_all() && std::mem::take(&mut self.speak) {
             // All builds of this group level know it.
             self.emit(Effect::Propose(AppMessage::NoData));
@@ -1326,7 +1340,8 @@ impl Replicator {
             return;
         }
         if self.has_arrived() {
-            return; // Another donor would overwrite it. A request that was said before is waited for.
+            // Another donor would overwrite it. A request that was said before is waited for.
+            return self.speak_again();
         }
         if self.asks_in_vain() {
             return self.tell_nobody_has_data(sight);
@@ -1413,6 +1428,8 @@ impl Replicator {
             .map(|(s, _)| *s)
             .collect();
         for seqno in late {
+            // A second one that is on its way would end a vote that begins anew behind the first.
+            self.votes_since.insert(seqno, now);
             self.emit(Effect::Propose(AppMessage::CloseVote { seqno }));
         }
         if sight.index_large {

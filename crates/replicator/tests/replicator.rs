@@ -90,16 +90,15 @@ impl Subject {
     }
 
     fn tick_at(&mut self, now: Timestamp, voters: &[u8]) -> Vec<Effect> {
+        self.tick_as(now, voters, false)
+    }
+
+    /// `orders`: the member is the sequencer.
+    fn tick_as(&mut self, now: Timestamp, voters: &[u8], orders: bool) -> Vec<Effect> {
         let voter = |n: &u8| Voter { node: member(*n).node, weight: Weight(1) };
         let voters = || VoterSet { voters: voters.iter().map(voter).collect(), ..VoterSet::default() };
-        let sight = Sight {
-            left: Seqno::ZERO,
-            backlog: 0,
-            backlog_small: 0,
-            orders: false,
-            index_large: false,
-            voters: &voters,
-        };
+        let sight =
+            Sight { left: Seqno::ZERO, backlog: 0, backlog_small: 0, orders, index_large: false, voters: &voters };
         self.replicator.handle_tick(now, sight);
         self.effects()
     }
@@ -605,7 +604,11 @@ fn failures(failed: &[u64]) -> Option<Failures> {
 
 /// Member 1 comes back with its data at 7, in which what is in `failed` is missing.
 fn back(failed: &[u64]) -> Subject {
-    let mut s = Subject::with_failures(Some(7), None, 2, failures(failed));
+    back_with(failures(failed))
+}
+
+fn back_with(failures: Option<Failures>) -> Subject {
+    let mut s = Subject::with_failures(Some(7), None, 2, failures);
     s.view(4, &[2, 3]);
     for n in [2, 3] {
         s.say(n, AppMessage::Joined);
@@ -683,6 +686,76 @@ fn who_is_back_answers_as_its_data_are_and_asks_about_what_it_failed_at() {
     // Nobody has confirmed it in time.
     let closed = s.say(2, AppMessage::CloseVote { seqno: Seqno(5) });
     assert_eq!(closed, [Effect::Contradicted { seqno: Seqno(5), held: ErrorClass(77) }]);
+}
+
+/// Those who have not got there yet have their time from there on, not what is left of that of the vote before.
+#[test]
+fn a_vote_that_begins_anew_after_a_dismissal_has_its_whole_time() {
+    let mut s = back(&[]);
+    s.view(8, &[2, 3, 1]);
+    for n in 1..=3 {
+        s.say(n, AppMessage::Joined);
+    }
+    let closes = |s: &mut Subject, second: u64| {
+        let said = s.tick_as(Timestamp::ZERO.after(Duration::from_secs(second)), &[], true);
+        proposes(&said).into_iter().filter(|m| matches!(m, AppMessage::CloseVote { .. })).count()
+    };
+    s.replicator.handle_ordered(LogIndex(40), Seqno(9), false);
+    s.say(2, vote(9, 77));
+    assert_eq!(closes(&mut s, 100), 0);
+    assert_eq!(closes(&mut s, 111), 1);
+    assert_eq!(closes(&mut s, 113), 0, "the first is on its way");
+    s.say(1, AppMessage::CloseVote { seqno: Seqno(9) });
+    s.say(3, vote(9, 77));
+    assert_eq!(closes(&mut s, 114), 0);
+    assert_eq!(closes(&mut s, 123), 0);
+    assert_eq!(closes(&mut s, 125), 1);
+}
+
+/// Its word of an earlier life is all that is known of what its data hold.
+#[test]
+fn without_notes_an_earlier_vote_is_not_taken_back() {
+    let mut s = back_with(None);
+    s.view(8, &[2, 3, 1]);
+    s.say(2, vote(5, 78));
+    s.say(1, vote(5, 77));
+    s.replicator.handle_non_primary();
+    let (_, effects) = s.view(10, &[2, 3, 1]);
+    assert_eq!(proposes(&effects), [], "{effects:?}");
+}
+
+/// It is counted from there on, as it is when it says that it has joined.
+#[test]
+fn a_returning_member_that_is_desynced_answers_open_votes_at_once() {
+    let mut s = back(&[3]);
+    s.replicator.handle_level(Level::WAITS_FOR_ALL);
+    s.say(2, vote(3, 77));
+    s.view(8, &[2, 3, 1]);
+    let answers = |m: &AppMessage| matches!(m, AppMessage::Vote { seqno: Seqno(3), class: ErrorClass(77), .. });
+    let said = s.say(1, AppMessage::Desync);
+    assert!(proposes(&said).iter().any(answers), "{said:?}");
+}
+
+/// The request that it was said for may be lost, which only something of the new session shows.
+#[test]
+fn a_member_whose_copy_is_here_speaks_in_its_new_session() {
+    let mut s = Subject::new(None, None, 3);
+    s.replicator.handle_level(Level::WAITS_FOR_ALL);
+    s.view(9, &[1, 2]);
+    s.say(2, AppMessage::Joined);
+    s.say(2, AppMessage::Synced);
+    s.replicator.handle_state_request(Timestamp::ZERO, b"rsync".to_vec());
+    s.tick();
+    s.replicator.handle_non_primary();
+    s.replicator.handle_abandoned();
+    s.view(10, &[1, 2]);
+    s.replicator.handle_state_received(Some(Seqno(9)));
+    let before = s.effects();
+    assert_eq!(before, [], "its donor is not done");
+    let said = s.tick_at(Timestamp::ZERO.after(Duration::from_secs(1)), &[1, 2]);
+    assert_eq!(proposes(&said), [AppMessage::NoData], "{said:?}");
+    let again = s.tick_at(Timestamp::ZERO.after(Duration::from_secs(2)), &[1, 2]);
+    assert_eq!(proposes(&again), [], "once is enough");
 }
 
 /// Swarm seed 78356275: the one that had failed alone died, its vote came before the view in which the other was back, and nobody asked
