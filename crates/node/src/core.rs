@@ -340,19 +340,26 @@ impl Core {
 
     /// This node cannot go on in this group.
     fn fail(&mut self, reason: String) {
+        // Without a log, a server whose data are good needs no more than to wait.
+        let waits = self.inc.replicator.serves() && !self.shared.data.is_inconsistent();
+        let failed = self.inc.group.store().failed().filter(|_| waits && self.ending().may_sit_out());
+        let Some(failed) = failed.map(|error| error.to_string()) else { return self.fail_for_good(reason) };
+        self.give_up_log(reason);
+        self.shared.host.flight.note(flight::Event::LogFailed { reason: failed });
+        self.become_out();
+    }
+
+    /// The same, also where the server would serve.
+    fn fail_for_good(&mut self, reason: String) {
+        self.give_up_log(reason);
+        self.become_over();
+    }
+
+    fn give_up_log(&mut self, reason: String) {
         self.shared.host.log(Level::Error, reason.clone());
         self.doubt_log();
         if let Some(slot) = self.conn.connected.take() {
             slot.fill(Err(ConnectError::Failed(reason)));
-        }
-        // Without a log, a server whose data are good needs no more than to wait.
-        let waits = self.inc.replicator.serves() && !self.shared.data.is_inconsistent();
-        if waits && self.ending().may_sit_out() && self.inc.group.store().failed().is_some() {
-            let reason = self.inc.group.store().failed().map_or_else(String::new, |error| error.to_string());
-            self.shared.host.flight.note(flight::Event::LogFailed { reason });
-            self.become_out();
-        } else {
-            self.become_over();
         }
     }
 

@@ -250,7 +250,10 @@ impl OrderMonitor {
     /// stores by itself, see [`enter_when_ended`](Self::enter_when_ended).
     pub fn wait_start_when_ended(&self, seqno: Seqno) -> Result<(), Interrupted> {
         self.wait_start(seqno, seqno.prev())?;
-        self.wait_ended(seqno.prev(), None)
+        let s = self.lock();
+        let before = seqno.0.saturating_sub(1);
+        // What was handed to appliers ends, also beyond the last seqno that clients may wait for while no majority is heard.
+        self.wait_position(s, before, None, |s| s.ended >= before, |_| false).map(drop)
     }
 
     /// Waits until everything up to `seqno` can be read.
@@ -372,9 +375,12 @@ impl OrderMonitor {
         result
     }
 
-    /// Nothing above `seqno` enters until the barrier is lifted.
+    /// Nothing above `seqno` enters until the barrier is lifted. In a monitor that is closed nobody would lift it.
     pub fn raise_barrier(&self, seqno: Seqno) {
-        self.lock().barriers.push(seqno.0);
+        let mut s = self.lock();
+        if !s.closed {
+            s.barriers.push(seqno.0);
+        }
     }
 
     pub fn lift_barrier(&self, seqno: Seqno) {
@@ -556,6 +562,23 @@ mod tests {
     #[test]
     fn a_statement_or_view_starts_when_those_before_it_have_ended() {
         waits_for_the_end_of_1(&Arc::new(OrderMonitor::new(Seqno(0))), |m| m.wait_start_when_ended(Seqno(2)));
+    }
+
+    /// A node that catches up and hears no majority yet hands on what lies beyond the position at which it lost that.
+    #[test]
+    fn a_statement_beyond_the_last_position_starts_when_those_before_it_have_ended() {
+        let monitor = Arc::new(OrderMonitor::new(Seqno(0)));
+        monitor.set_last(Some(Seqno(0)));
+        waits_for_the_end_of_1(&monitor, |m| m.wait_start_when_ended(Seqno(2)));
+    }
+
+    #[test]
+    fn a_barrier_in_a_monitor_that_was_closed_holds_nobody_up_later() {
+        let monitor = OrderMonitor::new(Seqno(0));
+        monitor.set_closed(true);
+        monitor.raise_barrier(Seqno(0));
+        monitor.set_closed(false);
+        assert!(monitor.lock().may_enter(1));
     }
 
     #[test]

@@ -72,9 +72,6 @@ impl Core {
         // Write sets need no such answer: a server that goes on was given all that lie before the state.
         let own = base.newest_of(self.inc.me.node);
         let skipped = own.map(|last| take_skipped(&mut self.conn.pending_app, last)).unwrap_or_default();
-        if skipped.is_empty() {
-            return;
-        }
         // A thread that is told of the new state can also read it.
         self.publish();
         for app in skipped {
@@ -413,7 +410,9 @@ impl Core {
             }
             Effect::SyncLog => {
                 if let Err(error) = self.inc.group.store_mut().sync_all() {
-                    self.fail(error.to_string());
+                    // What follows rests on it: nothing is given to the server, which therefore cannot sit the outage out either.
+                    while self.inc.replicator.poll_effect().is_some() {}
+                    self.fail_for_good(error.to_string());
                 }
             }
             Effect::DataArrived => self.inc.group.data_arrived(),
