@@ -22,6 +22,8 @@ pub mod item;
 pub mod mailbox;
 #[path = "../../node/src/monitor.rs"]
 pub mod monitor;
+#[path = "../../node/src/outage.rs"]
+pub mod outage;
 #[path = "../../node/src/queue.rs"]
 pub mod queue;
 #[path = "../../node/src/slot.rs"]

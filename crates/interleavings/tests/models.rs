@@ -1,6 +1,7 @@
 //! Each model runs once for each interleaving of its threads. That nobody waits for ever needs no assertion.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,6 +10,7 @@ use loom::thread;
 use trireme_interleavings::item::{ApplyItem, Item};
 use trireme_interleavings::mailbox::{Letter, Mailbox, Wake};
 use trireme_interleavings::monitor::{Interrupted, OrderMonitor};
+use trireme_interleavings::outage::{Look, Outage, Unread};
 use trireme_interleavings::queue::ApplyQueue;
 use trireme_interleavings::slot::Slot;
 use trireme_types::{LogIndex, Seqno};
@@ -384,5 +386,121 @@ fn what_waits_for_something_beside_the_queue_goes_on_after_it() {
         let all = taken(&queue, || ());
         assert_eq!(all, [None, Some(Seqno(1))]);
         telling.join().unwrap();
+    });
+}
+
+// --- an outage of the log's disk ---------------------------------------------------------------------------------------------------
+
+/// No time passes under the scheduler: what is not called would wait for ever.
+const FOR_EVER: Duration = Duration::from_secs(1 << 20);
+
+/// What an applier finds in the log.
+#[derive(Clone, Copy)]
+enum Disk {
+    Fails,
+    /// The log was let go of, or opened again and not repaired yet.
+    HoldsNothing,
+    Works,
+}
+
+/// The log's disk fails, and the group thread does as `core/outage.rs` has it, up to its return or to the end. What an applier reads meanwhile.
+fn read_in_an_outage(comes_back: bool) -> Result<(), Unread> {
+    let (outage, mailbox) = (Arc::new(Outage::default()), Arc::new(Mailbox::<Counted, Bell>::default()));
+    let disk = Arc::new(Mutex::new(Disk::Fails));
+    let applier = {
+        let (outage, disk) = (outage.clone(), disk.clone());
+        thread::spawn(move || {
+            outage.read(FOR_EVER, || match *disk.lock().unwrap() {
+                Disk::Fails => Look::Failed,
+                Disk::HoldsNothing => Look::Missing { behind: true },
+                Disk::Works => Look::Found(()),
+            })
+        })
+    };
+    outage.out();
+    *disk.lock().unwrap() = Disk::HoldsNothing;
+    if comes_back {
+        *disk.lock().unwrap() = Disk::Works;
+        outage.returned(&mailbox, Bell::default());
+    } else {
+        outage.over();
+    }
+    applier.join().unwrap()
+}
+
+/// It took an entry for lost that it had looked for in the log that was let go of, if the new one was there before it asked whether there was
+/// an outage. Then the data of this node were given up.
+#[test]
+fn an_applier_reads_on_after_an_outage() {
+    model(|| assert_eq!(read_in_an_outage(true), Ok(())));
+}
+
+#[test]
+fn an_applier_hears_that_a_log_will_not_come_back() {
+    model(|| assert_eq!(read_in_an_outage(false), Err(Unread::Ended)));
+}
+
+/// As [`Counted`], for words to the group thread.
+struct Word;
+
+impl Letter for Word {
+    fn refuse(self) {}
+}
+
+/// The group thread's part, from the failure of the disk to the end of the connection, as in `Core::sit_out` and `Core::work`.
+fn sit_out_until_the_end(outage: &Outage, mailbox: &Mailbox<Word, Bell>) {
+    outage.out();
+    let mut words = Vec::new();
+    mailbox.close(&mut words);
+    if !words.is_empty() {
+        outage.end();
+    }
+    let bell = Bell::default();
+    if !outage.await_end(Duration::ZERO) {
+        // The disk works.
+        outage.returned(mailbox, bell.clone());
+        if !outage.await_end(Duration::ZERO) {
+            words.clear();
+            while words.is_empty() {
+                bell.sleep();
+                mailbox.take(&mut words);
+            }
+        }
+    }
+    mailbox.close(&mut words);
+    outage.over();
+}
+
+fn whoever_ends_the_connection_is_heard(end: impl Fn(&Outage, &Mailbox<Word, Bell>) + Copy + Send + Sync + 'static) {
+    model(move || {
+        let (outage, mailbox) = (Arc::new(Outage::default()), Arc::new(Mailbox::default()));
+        mailbox.open(Bell::default());
+        let ending = {
+            let (outage, mailbox) = (outage.clone(), mailbox.clone());
+            thread::spawn(move || end(&outage, &mailbox))
+        };
+        sit_out_until_the_end(&outage, &mailbox);
+        ending.join().unwrap();
+    });
+}
+
+#[test]
+fn a_server_that_stops_in_an_outage_is_heard() {
+    whoever_ends_the_connection_is_heard(|outage, mailbox| outage.leave(mailbox, Word));
+    whoever_ends_the_connection_is_heard(|outage, mailbox| _ = outage.give_up(mailbox, || Word));
+}
+
+/// It sleeps between its looks at the disk.
+#[test]
+fn a_group_thread_that_waits_for_its_disk_is_woken_by_the_end() {
+    model(|| {
+        let (outage, mailbox) = (Arc::new(Outage::default()), Arc::new(Mailbox::<Word, Bell>::default()));
+        outage.out();
+        let group = {
+            let outage = outage.clone();
+            thread::spawn(move || outage.await_end(FOR_EVER))
+        };
+        outage.leave(&mailbox, Word);
+        assert!(group.join().unwrap());
     });
 }

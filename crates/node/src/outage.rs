@@ -1,7 +1,11 @@
 //! The time in which the disk with the log does not work, as other threads than the group thread see it.
+//!
+//! Each step that threads may meet in is one function here, with the locks that it takes in their order: `crates/interleavings` has models of them.
 
-use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use crate::mailbox::{Letter, Mailbox, Wake};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 #[derive(Default)]
 struct State {
@@ -17,6 +21,28 @@ struct State {
 pub struct Outage {
     state: Mutex<State>,
     changed: Condvar,
+}
+
+/// A look into the log.
+pub enum Look<T> {
+    Found(T),
+    /// It is not there. `behind`: the log ends before it.
+    Missing {
+        behind: bool,
+    },
+    /// The log has failed.
+    Failed,
+    /// There is none: the node is closed.
+    NoLog,
+}
+
+/// Why something cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unread {
+    /// A log that works does not hold it.
+    Lost,
+    /// The connection ended before the log was there again.
+    Ended,
 }
 
 impl Outage {
@@ -45,8 +71,14 @@ impl Outage {
         self.lock().out
     }
 
-    /// The log has been opened again.
-    pub fn returned(&self) {
+    /// The log has been opened again, and `reader` reads the commands from here on.
+    pub fn returned<L: Letter, W: Wake>(&self, commands: &Mailbox<L, W>, reader: W) {
+        // In this order: what the server asks for from here on is told to the group.
+        commands.open(reader);
+        self.back();
+    }
+
+    fn back(&self) {
         let mut state = self.lock();
         state.out = false;
         state.returns += 1;
@@ -55,35 +87,74 @@ impl Outage {
 
     /// The connection has ended.
     pub fn over(&self) {
-        self.lock().out = false;
-        self.end();
+        // Together: a thread that finds nothing in the log has to see one or the other.
+        let mut state = self.lock();
+        state.out = false;
+        state.ended = true;
+        self.changed.notify_all();
     }
 
-    /// How often the log was opened again.
-    pub fn returns(&self) -> u64 {
-        self.lock().returns
+    /// Ends the connection by `word`. A group thread that waits for its disk hears no words: it sees that this is the end.
+    pub fn leave<L: Letter, W: Wake>(&self, commands: &Mailbox<L, W>, word: L) {
+        // First: a group thread that opens the commands after an outage looks at this then.
+        self.end();
+        commands.push(word);
+    }
+
+    /// The same, but a group thread that works hears of it by `word` alone. False: nobody may have heard that.
+    pub fn give_up<L: Letter, W: Wake>(&self, commands: &Mailbox<L, W>, word: impl Fn() -> L) -> bool {
+        let heard = commands.push(word());
+        if !heard {
+            // The group thread may wait for its disk, or just have ceased to.
+            self.leave(commands, word());
+        }
+        heard
     }
 
     /// Waits for the end of the connection, but no longer than this; true when it came.
     pub fn await_end(&self, longest: Duration) -> bool {
-        let deadline = Instant::now() + longest;
-        let mut state = self.lock();
+        self.wait_while(Some(longest), |state| !state.ended).ended
+    }
+
+    /// Reads out of the log, through outages of its disk. What is lacking in a log that came back is looked for `again` and again, until the
+    /// others have repaired it.
+    pub fn read<T>(&self, again: Duration, look: impl Fn() -> Look<T>) -> Result<T, Unread> {
         loop {
-            let now = Instant::now();
-            if state.ended || now >= deadline {
-                return state.ended;
+            // Before the look: a log that failed under it is another one after the next return.
+            let seen = self.lock().returns;
+            let (longest, is_lost) = match look() {
+                Look::Found(found) => return Ok(found),
+                Look::NoLog => return Err(Unread::Ended),
+                Look::Failed => (None, false),
+                Look::Missing { behind } => (Some(again), seen == 0 || !behind),
+            };
+            if is_lost && self.is_undisturbed(seen) {
+                return Err(Unread::Lost);
             }
-            state = self.changed.wait_timeout(state, deadline - now).expect("no holder of the outage panics").0;
+            let state = self.wait_while(longest, |state| !state.ended && state.returns == seen);
+            if state.ended && state.returns == seen {
+                return Err(Unread::Ended);
+            }
         }
     }
 
-    /// Waits until the log has been opened more often than `seen` times; false when the connection ended instead.
-    pub fn await_return(&self, seen: u64) -> bool {
+    /// Is it the same log as when it had been opened again so often, and has it worked ever since? One that is let go of holds nothing.
+    fn is_undisturbed(&self, seen: u64) -> bool {
+        let state = self.lock();
+        !state.out && !state.ended && state.returns == seen
+    }
+
+    fn wait_while(&self, longest: Option<Duration>, goes_on: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        let deadline = longest.map(|longest| Instant::now() + longest);
         let mut state = self.lock();
-        while !state.ended && state.returns == seen {
-            state = self.changed.wait(state).expect("no holder of the outage panics");
+        while goes_on(&state) {
+            state = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                None => self.changed.wait(state).expect("no holder of the outage panics"),
+                Some(left) if left.is_zero() => break,
+                Some(left) => self.changed.wait_timeout(state, left).expect("no holder of the outage panics").0,
+            };
         }
-        state.returns != seen
+        state
     }
 }
 
@@ -91,18 +162,36 @@ impl Outage {
 mod tests {
     use super::*;
 
+    const FOR_EVER: Duration = Duration::from_secs(3600);
+
     #[test]
-    fn who_waits_hears_of_the_return_or_of_the_end() {
+    fn what_a_log_that_works_does_not_hold_is_lost() {
         let outage = Outage::default();
-        std::thread::scope(|s| {
-            let waiter = s.spawn(|| outage.await_return(0));
-            outage.returned();
-            assert!(waiter.join().unwrap());
-            let waiter = s.spawn(|| outage.await_return(1));
-            outage.end();
-            assert!(!waiter.join().unwrap());
-        });
-        assert!(outage.await_end(Duration::from_secs(3600)));
+        for behind in [false, true] {
+            assert_eq!(outage.read::<()>(FOR_EVER, || Look::Missing { behind }), Err(Unread::Lost));
+        }
+    }
+
+    #[test]
+    fn what_a_log_that_came_back_lacks_at_its_end_is_looked_for_until_it_is_repaired() {
+        let outage = Outage::default();
+        outage.out();
+        outage.back();
+        let looks = std::cell::Cell::new(0);
+        let look = |behind| {
+            looks.set(looks.get() + 1);
+            if looks.get() < 3 { Look::Missing { behind } } else { Look::Found(7) }
+        };
+        assert_eq!(outage.read(Duration::ZERO, || look(true)), Ok(7));
+        looks.set(0);
+        assert_eq!(outage.read(Duration::ZERO, || look(false)), Err(Unread::Lost), "nobody repairs that");
+    }
+
+    #[test]
+    fn the_next_connection_waits_for_its_own_end() {
+        let outage = Outage::default();
+        outage.over();
+        assert!(outage.await_end(FOR_EVER));
         outage.begin();
         assert!(!outage.await_end(Duration::ZERO));
     }

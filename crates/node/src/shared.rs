@@ -226,9 +226,7 @@ impl Shared {
 
     /// Leave in order and end.
     pub fn leave(&self) {
-        // First: a group thread that opens the commands after an outage looks at this then.
-        self.outage.end();
-        self.commands.push(Command::Leave);
+        self.outage.leave(&self.commands, Command::Leave);
     }
 
     /// Leave now. `corrupt`: with data that are not the group's.
@@ -237,11 +235,8 @@ impl Shared {
             self.data.note_inconsistent();
             self.host.flight.note(Event::Inconsistent { reason: reason.clone() });
         }
-        if !self.commands.push(Command::GiveUp { reason: reason.clone(), corrupt }) {
-            // Nobody is there to order a leave, but the group thread may wait for its disk, or just have ceased to.
-            self.host.log(Level::Error, reason.clone());
-            self.outage.end();
-            self.commands.push(Command::GiveUp { reason, corrupt });
+        if !self.outage.give_up(&self.commands, || Command::GiveUp { reason: reason.clone(), corrupt }) {
+            self.host.log(Level::Error, reason);
         }
     }
 

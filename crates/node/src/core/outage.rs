@@ -125,9 +125,8 @@ impl Core {
             self.fail(reason);
         }
         shared.host.settings.with(|o| o.set_group_connected(true));
-        // In this order: what the server asks for from here on is told to the group, and what it asked for before is remembered.
-        shared.commands.open(waker);
-        shared.outage.returned();
+        shared.outage.returned(&shared.commands, waker);
+        // Afterwards: what the server asked for before is remembered.
         self.inc.owed.extend((0..shared.desyncs.load(Relaxed)).map(|_| Owed::App(AppMessage::Desync)));
         Ok(())
     }

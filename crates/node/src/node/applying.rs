@@ -4,6 +4,7 @@ use super::{LAST_COMMITS, Node, OnDrop};
 use crate::api::APPLIER;
 use crate::command::Command;
 use crate::item::{ApplyItem, Item};
+use crate::outage::{Look, Unread};
 use crate::prompt::Prompt;
 use crate::saved::Saved;
 use crate::threads::lock;
@@ -13,13 +14,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use trireme_certification::{Head, WriteSet};
 use trireme_types::Seqno;
-
-/// Why a write set cannot be read back.
-enum Unreadable {
-    Lost(String),
-    /// And the connection ended before the log was there again.
-    LogFailed,
-}
 
 /// How often an applier looks for an entry that the log lost in an outage.
 const LOOK_FOR_ENTRY: Duration = Duration::from_millis(100);
@@ -141,11 +135,12 @@ impl Node {
             Some(body) => body,
             None => match self.read_body(&item) {
                 Ok(body) => body,
-                Err(Unreadable::Lost(reason)) => {
+                Err(Unread::Lost) => {
+                    let reason = "the log holds it no more";
                     shared.give_up(format!("write set {} cannot be read back: {reason}", item.seqno), true);
                     return None;
                 }
-                Err(Unreadable::LogFailed) => {
+                Err(Unread::Ended) => {
                     // The connection ends. A write set above this one that has committed already leaves a gap here.
                     let reason = format!("write set {} cannot be read back before the connection ends", item.seqno);
                     shared.host.log(Level::Error, reason);
@@ -200,23 +195,16 @@ impl Node {
     }
 
     /// Waits through an outage of the log's disk.
-    fn read_body(&self, item: &ApplyItem) -> Result<Bytes, Unreadable> {
-        let outage = &self.shared.outage;
-        loop {
-            let seen = outage.returns();
-            let Some(reader) = lock(&self.shared.reader).clone() else { return Err(Unreadable::LogFailed) };
+    fn read_body(&self, item: &ApplyItem) -> Result<Bytes, Unread> {
+        let look = || {
+            let Some(reader) = lock(&self.shared.reader).clone() else { return Look::NoLog };
             match reader.get(item.index) {
-                Ok(Some(entry)) if entry.header.seqno == item.seqno => return Ok(entry.payload),
-                // The log is being closed, or the others have yet to repair it.
-                Ok(None) if outage.is_out() || seen > 0 && item.index > reader.held().1 => {
-                    if outage.await_end(LOOK_FOR_ENTRY) {
-                        return Err(Unreadable::LogFailed);
-                    }
-                }
-                Ok(_) => return Err(Unreadable::Lost("the log holds it no more".into())),
-                Err(_) if outage.await_return(seen) => {}
-                Err(_) => return Err(Unreadable::LogFailed),
+                Ok(Some(entry)) if entry.header.seqno == item.seqno => Look::Found(entry.payload),
+                Ok(Some(_)) => Look::Missing { behind: false },
+                Ok(None) => Look::Missing { behind: item.index > reader.held().1 },
+                Err(_) => Look::Failed,
             }
-        }
+        };
+        self.shared.outage.read(LOOK_FOR_ENTRY, look)
     }
 }
