@@ -13,6 +13,7 @@ use trireme_interleavings::monitor::{Interrupted, OrderMonitor};
 use trireme_interleavings::outage::{Look, Outage, Unread};
 use trireme_interleavings::queue::ApplyQueue;
 use trireme_interleavings::slot::Slot;
+use trireme_replicator::message::AppMessage;
 use trireme_types::{LogIndex, Seqno};
 
 /// Interleavings in which a thread is interrupted more often than this, where it could have gone on, are left out: there are too many.
@@ -503,4 +504,82 @@ fn a_group_thread_that_waits_for_its_disk_is_woken_by_the_end() {
         outage.leave(&mailbox, Word);
         assert!(group.join().unwrap());
     });
+}
+
+/// What a client says to the group thread.
+enum Said {
+    ToTheGroup(Arc<Slot<bool>>),
+    /// It has its answer.
+    Enough,
+}
+
+impl Letter for Said {
+    fn refuse(self) {
+        match self {
+            Said::ToTheGroup(slot) => slot.fill(false),
+            Said::Enough => {}
+        }
+    }
+}
+
+/// A member that is in its group after `before`, and whose server asks for `message` while its log's disk fails and works again. Returns
+/// what its server was told, how often the group takes it for desynced then, and how often it would when it came back once more.
+fn asked_in_an_outage(before: &[AppMessage], message: AppMessage) -> (bool, usize, u32) {
+    let (outage, mailbox) = (Arc::new(Outage::default()), Arc::new(Mailbox::default()));
+    before.iter().for_each(|message| outage.ordered(message));
+    mailbox.open(Bell::default());
+    let client = {
+        let (outage, mailbox, message) = (outage.clone(), mailbox.clone(), message.clone());
+        thread::spawn(move || {
+            let answer = outage.ask(&message, || {
+                let slot = Arc::new(Slot::default());
+                mailbox.push(Said::ToTheGroup(slot.clone()));
+                slot.wait()
+            });
+            while !mailbox.push(Said::Enough) {
+                thread::yield_now();
+            }
+            answer
+        })
+    };
+    let (mut desyncs, mut enough) = (before.len(), false);
+    let mut words = Vec::new();
+    let mut carry_out = |words: &mut Vec<Said>, desyncs: &mut usize| {
+        for said in words.drain(..) {
+            match said {
+                Said::ToTheGroup(slot) => {
+                    *desyncs = if message == AppMessage::Desync { *desyncs + 1 } else { desyncs.saturating_sub(1) };
+                    outage.ordered(&message);
+                    slot.fill(true);
+                }
+                Said::Enough => enough = true,
+            }
+        }
+        enough
+    };
+    mailbox.take(&mut words);
+    carry_out(&mut words, &mut desyncs);
+    outage.out();
+    mailbox.close(&mut words);
+    let (said, rest): (Vec<_>, Vec<_>) = words.drain(..).partition(|said| matches!(said, Said::ToTheGroup(_)));
+    said.into_iter().for_each(Letter::refuse);
+    words.extend(rest);
+    let bell = Bell::default();
+    desyncs = outage.returned(&mailbox, bell.clone()) as usize;
+    while !carry_out(&mut words, &mut desyncs) {
+        bell.sleep();
+        mailbox.take(&mut words);
+    }
+    (client.join().unwrap(), desyncs, outage.returned(&mailbox, bell))
+}
+
+/// Where a node came back between the refusal of a desync and its note, its server took it for desynced, and the group did not.
+#[test]
+fn a_desync_in_an_outage_is_told_to_the_group_or_remembered() {
+    model(|| assert_eq!(asked_in_an_outage(&[], AppMessage::Desync), (true, 1, 1)));
+}
+
+#[test]
+fn a_resync_in_an_outage_ends_the_desync() {
+    model(|| assert_eq!(asked_in_an_outage(&[AppMessage::Desync], AppMessage::Resync), (true, 0, 0)));
 }

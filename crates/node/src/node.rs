@@ -13,7 +13,6 @@ use crate::slot::Slot;
 use crate::startup::{ConnectError, Patience, Wish};
 use crate::threads::{Helper, Waits, lock, within};
 use crate::{Code, InitArgs, Level, Server, StatValue, flight, helpers, startup, stop_signal};
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use trireme_flight::Event;
@@ -225,7 +224,6 @@ impl Node {
         shared.monitor.set_closed(false);
         shared.queue.open();
         shared.outage.begin();
-        shared.desyncs.store(0, Relaxed);
         shared.commands.open(plan.transport.waker());
         shared.host.settings.with(|o| o.set_group_connected(true));
         let connected = Arc::new(Slot::default());

@@ -4,6 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use trireme_replicator::message::AppMessage;
+
 use crate::mailbox::{Letter, Mailbox, Wake};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
@@ -15,6 +17,18 @@ struct State {
     out: bool,
     /// How often the log was opened again.
     returns: u64,
+    /// How often the server has asked to be desynced, and not been resynced since.
+    desyncs: u32,
+}
+
+impl State {
+    fn count(&mut self, message: &AppMessage) {
+        match message {
+            AppMessage::Desync => self.desyncs += 1,
+            AppMessage::Resync => self.desyncs = self.desyncs.saturating_sub(1),
+            _ => {}
+        }
+    }
 }
 
 #[derive(Default)]
@@ -55,6 +69,7 @@ impl Outage {
         let mut state = self.lock();
         state.ended = false;
         state.out = false;
+        state.desyncs = 0;
     }
 
     pub fn end(&self) {
@@ -71,18 +86,44 @@ impl Outage {
         self.lock().out
     }
 
-    /// The log has been opened again, and `reader` reads the commands from here on.
-    pub fn returned<L: Letter, W: Wake>(&self, commands: &Mailbox<L, W>, reader: W) {
+    /// The log has been opened again, and `reader` reads the commands from here on. Returns how many desyncs count that the group has yet to be
+    /// told of.
+    pub fn returned<L: Letter, W: Wake>(&self, commands: &Mailbox<L, W>, reader: W) -> u32 {
         // In this order: what the server asks for from here on is told to the group.
         commands.open(reader);
-        self.back();
+        self.back()
     }
 
-    fn back(&self) {
+    fn back(&self) -> u32 {
         let mut state = self.lock();
         state.out = false;
         state.returns += 1;
         self.changed.notify_all();
+        state.desyncs
+    }
+
+    /// By the group thread: something that the server has asked for by [`Outage::ask`] was ordered. Before its thread hears of that.
+    pub fn ordered(&self, message: &AppMessage) {
+        self.lock().count(message);
+    }
+
+    /// Asks the group for a desync or its end by `say`. In an outage nobody is told, and the group is when this node comes back. False: the
+    /// group was not told; a resync counts all the same, as the server goes on without its desync whatever it is told.
+    pub fn ask(&self, message: &AppMessage, say: impl Fn() -> bool) -> bool {
+        loop {
+            let seen = self.lock().returns;
+            if say() {
+                return true;
+            }
+            let mut state = self.lock();
+            // Else this node came back in between, and has told the group what counted before this.
+            if state.returns == seen {
+                if state.out || matches!(message, AppMessage::Resync) {
+                    state.count(message);
+                }
+                return state.out;
+            }
+        }
     }
 
     /// The connection has ended.
@@ -185,6 +226,18 @@ mod tests {
         assert_eq!(outage.read(Duration::ZERO, || look(true)), Ok(7));
         looks.set(0);
         assert_eq!(outage.read(Duration::ZERO, || look(false)), Err(Unread::Lost), "nobody repairs that");
+    }
+
+    #[test]
+    fn a_desync_that_the_group_does_not_hear_of_counts_in_an_outage_only_and_its_end_always() {
+        let outage = Outage::default();
+        assert!(!outage.ask(&AppMessage::Desync, || false));
+        assert_eq!(outage.back(), 0);
+        outage.out();
+        assert!(outage.ask(&AppMessage::Desync, || false));
+        assert_eq!(outage.back(), 1);
+        assert!(!outage.ask(&AppMessage::Resync, || false));
+        assert_eq!(outage.back(), 0);
     }
 
     #[test]

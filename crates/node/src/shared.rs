@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -63,8 +62,6 @@ pub struct Shared {
     pub tois: Mutex<HashMap<ConnId, Seqno>>,
     /// For appliers that read a body from the log. Changed with the log, by whoever opens it; `None` once the node is closed.
     pub reader: Mutex<Option<LogReader<DirStorage>>>,
-    /// How often the server has asked to be desynced, and not been resynced since. Changed by its clients.
-    pub desyncs: AtomicU32,
     /// The member that this node is sending a full copy to. Changed by the applier that begins it, and by the server when it
     /// ends.
     pub donating: Mutex<Option<NodeId>>,
@@ -99,7 +96,6 @@ impl Shared {
             panics: Arc::default(),
             tois: Mutex::default(),
             reader: Mutex::default(),
-            desyncs: AtomicU32::new(0),
             donating: Mutex::default(),
         };
         shared.set_last(left);

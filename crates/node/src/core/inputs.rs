@@ -255,7 +255,10 @@ impl Core {
     /// This message was ordered, and has its effect here.
     pub(super) fn app_ordered(&mut self, app: PendingApp) {
         match app.awaited_by {
-            AwaitedBy::Thread(slot) => slot.fill(true),
+            AwaitedBy::Thread(slot) => {
+                self.shared.outage.ordered(&app.message);
+                slot.fill(true);
+            }
             AwaitedBy::Nobody | AwaitedBy::Replicator => {}
             AwaitedBy::GivenUp => self.inc.owed.push_back(Owed::App(AppMessage::Resync)),
         }

@@ -1,7 +1,6 @@
 //! When the disk with the log fails: the node leaves the group, not its server, which takes it for a loss of the majority. Once the disk
 //! works the log is opened anew, and the node joins again where its server stands, as a new incarnation.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::Core;
@@ -125,9 +124,8 @@ impl Core {
             self.fail(reason);
         }
         shared.host.settings.with(|o| o.set_group_connected(true));
-        shared.outage.returned(&shared.commands, waker);
-        // Afterwards: what the server asked for before is remembered.
-        self.inc.owed.extend((0..shared.desyncs.load(Relaxed)).map(|_| Owed::App(AppMessage::Desync)));
+        let desyncs = shared.outage.returned(&shared.commands, waker);
+        self.inc.owed.extend((0..desyncs).map(|_| Owed::App(AppMessage::Desync)));
         Ok(())
     }
 }

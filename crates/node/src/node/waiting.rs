@@ -82,29 +82,20 @@ impl Node {
         Code::Ok
     }
 
-    fn say(&self, message: AppMessage) -> Code {
-        let slot = Arc::new(Slot::default());
-        self.shared.commands.push(Command::App { message, slot: Some(slot.clone()) });
-        if slot.wait() { Code::Ok } else { Code::ConnFail }
-    }
-
     pub fn desync(&self) -> Code {
-        let code = self.remembered(self.say(AppMessage::Desync));
-        if code == Code::Ok {
-            self.shared.desyncs.fetch_add(1, Relaxed);
-        }
-        code
+        self.ask(AppMessage::Desync)
     }
 
     pub fn resync(&self) -> Code {
-        let code = self.remembered(self.say(AppMessage::Resync));
-        let one_less = |n: u32| n.checked_sub(1);
-        let _ = self.shared.desyncs.fetch_update(Relaxed, Relaxed, one_less);
-        code
+        self.ask(AppMessage::Resync)
     }
 
-    /// In an outage of the log's disk nobody is told; the group is, when this node comes back.
-    fn remembered(&self, code: Code) -> Code {
-        if code == Code::ConnFail && self.shared.outage.is_out() { Code::Ok } else { code }
+    fn ask(&self, message: AppMessage) -> Code {
+        let say = || {
+            let slot = Arc::new(Slot::default());
+            self.shared.commands.push(Command::App { message: message.clone(), slot: Some(slot.clone()) });
+            slot.wait()
+        };
+        if self.shared.outage.ask(&message, say) { Code::Ok } else { Code::ConnFail }
     }
 }
