@@ -16,6 +16,8 @@ pub mod sync {
 
 #[path = "../../node/src/backlog.rs"]
 pub mod backlog;
+#[path = "../../node/src/held_back.rs"]
+pub mod held_back;
 #[path = "../../node/src/item.rs"]
 pub mod item;
 #[path = "../../node/src/mailbox.rs"]

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
+use trireme_interleavings::held_back::{HeldBack, WriteSet};
 use trireme_interleavings::item::{ApplyItem, Item};
 use trireme_interleavings::mailbox::{Letter, Mailbox, Wake};
 use trireme_interleavings::monitor::{Interrupted, OrderMonitor};
@@ -234,6 +235,77 @@ fn everybody_is_let_go_when_the_order_is_closed() {
         monitor.set_closed(true);
         assert_eq!(entering.join().unwrap(), Err(Interrupted::Closed));
         assert_eq!(waiting.join().unwrap(), Err(Interrupted::Closed));
+    });
+}
+
+// --- write sets that flow control holds back -----------------------------------------------------------------------------------------
+
+/// Of a transaction with this mark; its client waits to hear whether it was sent.
+#[derive(Clone, Default)]
+struct OfTransaction {
+    aborted: Arc<AtomicBool>,
+    sent: Arc<Slot<bool>>,
+}
+
+impl WriteSet for OfTransaction {
+    fn is_recalled(&self) -> bool {
+        self.aborted.load(Ordering::Relaxed)
+    }
+
+    fn refuse(self) {
+        self.sent.fill(false);
+    }
+}
+
+enum Sent {
+    Propose(OfTransaction),
+    Recall,
+}
+
+impl Letter for Sent {
+    fn refuse(self) {}
+}
+
+/// An applier wants its locks, and flow control waits for the applier. Where the word of the abort came before the write set, that was held
+/// behind another one, and nobody recalled it.
+#[test]
+fn a_victim_that_flow_control_holds_lets_go_of_its_locks() {
+    model(|| {
+        let (mailbox, bell) = (Arc::new(Mailbox::default()), Bell::default());
+        mailbox.open(bell.clone());
+        let victim = OfTransaction::default();
+        let client = {
+            let (mailbox, victim) = (mailbox.clone(), victim.clone());
+            thread::spawn(move || {
+                mailbox.push(Sent::Propose(victim.clone()));
+                victim.sent.wait()
+            })
+        };
+        let applier = {
+            let (mailbox, aborted) = (mailbox.clone(), victim.aborted);
+            thread::spawn(move || {
+                assert!(OrderMonitor::new(Seqno(0)).abort(None, &aborted));
+                mailbox.push(Sent::Recall);
+            })
+        };
+        let mut held_back = HeldBack::default();
+        held_back.hold(OfTransaction::default());
+        let (mut commands, mut count) = (Vec::new(), 0);
+        while count < 2 {
+            bell.sleep();
+            mailbox.take(&mut commands);
+            for command in commands.drain(..) {
+                count += 1;
+                match command {
+                    Sent::Propose(write_set) => held_back.hold(write_set),
+                    Sent::Recall => held_back.recall(),
+                }
+                assert!(held_back.next(|| false).is_none(), "flow control lets nothing pass");
+            }
+        }
+        assert!(!client.join().unwrap());
+        applier.join().unwrap();
+        assert_eq!(held_back.len(), 1);
     });
 }
 

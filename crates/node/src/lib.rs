@@ -17,6 +17,7 @@ mod exposure;
 mod failures;
 mod flight;
 mod group_thread;
+mod held_back;
 mod helpers;
 mod host;
 mod identity;

@@ -1,6 +1,6 @@
 //! The state that the group thread keeps as long as the server is connected, through outages of the log's disk.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use trireme_wslog::TrimWish;
 use super::ending::CurrentEnding;
 use crate::command::Outcome;
 use crate::exposure::Reminder;
+use crate::held_back::{HeldBack, WriteSet};
 use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::startup::{ConnectError, Plan};
@@ -52,16 +53,20 @@ pub(super) struct HeldAnswer {
 }
 
 /// A write set that flow control has not let pass yet.
-pub(super) struct HeldBack {
+pub(super) struct Held {
     pub(super) body: Encoded,
     pub(super) patient: bool,
     pub(super) trx: Option<Arc<Trx>>,
     pub(super) slot: Arc<Slot<Outcome>>,
 }
 
-impl HeldBack {
-    pub(super) fn recalled(&self) -> bool {
+impl WriteSet for Held {
+    fn is_recalled(&self) -> bool {
         self.trx.as_ref().is_some_and(|trx| trx.is_aborted())
+    }
+
+    fn refuse(self) {
+        self.slot.fill(Outcome::NotSent);
     }
 }
 
@@ -131,9 +136,8 @@ pub(super) struct Connection {
     pub(super) pending: HashMap<ProposalId, Pending>,
     /// Outcomes that came while the feed was held, after an outage: from `on_verdict` to the server's return (`catch_up_from`).
     pub(super) held_answers: Vec<HeldAnswer>,
-    /// Write sets that flow control holds, in the order in which they came; each of the server's threads has at most one. From
-    /// `on_command` to `release_held_back`, `recall` or `drop_held_back`.
-    pub(super) held_back: VecDeque<HeldBack>,
+    /// Write sets that flow control holds: from `on_command` to `release_held_back`, `recall` or `drop_held_back`.
+    pub(super) held_back: HeldBack<Held>,
     /// Messages of this node without an outcome, by session and number: from `propose_owed` or `on_command` to their delivery or the proof
     /// that they never will be ordered. Where a thread waits, the end of patience takes most of them out (`give_up_waiting`).
     pub(super) pending_app: HashMap<ProposalId, PendingApp>,
@@ -194,7 +198,7 @@ impl Connection {
             word: plan.unconfirmed.then_some(Word::Engine),
             pending: HashMap::new(),
             held_answers: Vec::new(),
-            held_back: VecDeque::new(),
+            held_back: HeldBack::default(),
             pending_app: HashMap::new(),
             reads: HashMap::new(),
             next_read: 0,

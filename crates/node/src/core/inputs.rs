@@ -12,7 +12,7 @@ use trireme_surface::texts;
 use trireme_transport::{DownCause, Isolation, NetEvent};
 
 use super::Core;
-use super::connection::{AwaitedBy, HeldBack, Pending, PendingApp, ProposalId};
+use super::connection::{AwaitedBy, Held, Pending, PendingApp, ProposalId};
 use super::incarnation::{Owed, Unfed};
 use crate::Level;
 use crate::command::{Command, KeysRefused, Outcome};
@@ -84,7 +84,7 @@ impl Core {
                 slot.stamp_taken(self.shared.metrics.clock());
                 self.shared.metrics.send_queue.sample(self.conn.held_back.len());
                 if self.inc.flow.is_stopped() || !self.conn.held_back.is_empty() {
-                    self.conn.held_back.push_back(HeldBack { body, patient, trx, slot });
+                    self.conn.held_back.hold(Held { body, patient, trx, slot });
                     self.release_held_back();
                 } else {
                     self.propose(body, patient, slot);

@@ -8,7 +8,6 @@ use trireme_surface::texts;
 
 use super::Core;
 use crate::Level;
-use crate::command::Outcome;
 use trireme_replicator::flow::{Act, Limits};
 use trireme_replicator::roster::NodeState;
 
@@ -80,36 +79,22 @@ impl Core {
     }
 
     pub(super) fn release_held_back(&mut self) {
-        while !self.conn.held_back.is_empty() {
+        loop {
             let now = self.now();
-            if self.conn.held_back.front().is_some_and(|h| !h.recalled() && !self.inc.flow.admit(now)) {
-                break;
-            }
-            let Some(held) = self.conn.held_back.pop_front() else { break };
-            if held.recalled() {
-                held.slot.fill(Outcome::NotSent);
-            } else {
-                self.propose(held.body, held.patient, held.slot);
-            }
+            let Some(held) = self.conn.held_back.next(|| self.inc.flow.admit(now)) else { break };
+            self.propose(held.body, held.patient, held.slot);
         }
         self.shared.status.counters.held_back.store(self.conn.held_back.len() as u64, Relaxed);
     }
 
     /// A held-back write set that an applier has aborted lets go of its locks: the applier may be what everybody waits for.
     pub(super) fn recall(&mut self) {
-        self.conn.held_back.retain(|held| {
-            if held.recalled() {
-                held.slot.fill(Outcome::NotSent);
-            }
-            !held.recalled()
-        });
+        self.conn.held_back.recall();
         self.shared.status.counters.held_back.store(self.conn.held_back.len() as u64, Relaxed);
     }
 
     pub(super) fn drop_held_back(&mut self) {
-        for held in self.conn.held_back.drain(..) {
-            held.slot.fill(Outcome::NotSent);
-        }
+        self.conn.held_back.refuse_all();
         self.shared.status.counters.held_back.store(0, Relaxed);
     }
 
