@@ -31,6 +31,9 @@ pub mod queue;
 #[path = "../../node/src/slot.rs"]
 pub mod slot;
 
+#[path = "../../node/src/votes.rs"]
+pub mod votes;
+
 /// Items of the queue carry these, and nobody looks into them here.
 #[derive(Clone, Debug)]
 pub struct ServerView;

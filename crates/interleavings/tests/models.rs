@@ -14,7 +14,9 @@ use trireme_interleavings::monitor::{Interrupted, OrderMonitor};
 use trireme_interleavings::outage::{Look, Outage, Unread};
 use trireme_interleavings::queue::ApplyQueue;
 use trireme_interleavings::slot::Slot;
+use trireme_interleavings::votes::Votes;
 use trireme_replicator::message::AppMessage;
+use trireme_replicator::votes::{ErrorClass, Settled};
 use trireme_types::{LogIndex, Seqno};
 
 /// Interleavings in which a thread is interrupted more often than this, where it could have gone on, are left out: there are too many.
@@ -306,6 +308,85 @@ fn a_victim_that_flow_control_holds_lets_go_of_its_locks() {
         assert!(!client.join().unwrap());
         applier.join().unwrap();
         assert_eq!(held_back.len(), 1);
+    });
+}
+
+// --- votes on errors ---------------------------------------------------------------------------------------------------------------
+
+const AT: Seqno = Seqno(1);
+const ERROR: ErrorClass = ErrorClass(77);
+
+/// An applier that has applied [`AT`], or failed there, leaves it behind. What it then owes.
+fn leaves(monitor: &OrderMonitor, votes: &Votes) -> Settled {
+    monitor.enter(AT, None).unwrap();
+    assert!(monitor.leave(AT));
+    votes.settle(AT)
+}
+
+/// An applier is done with [`AT`] while the group thread does `meanwhile`. How often each says that something is to be done.
+fn met_by(meanwhile: impl FnOnce(&OrderMonitor, &Votes) -> bool) -> (bool, Settled) {
+    let (monitor, votes) = (Arc::new(OrderMonitor::new(Seqno(0))), Arc::new(Votes::default()));
+    let applier = {
+        let (monitor, votes) = (monitor.clone(), votes.clone());
+        thread::spawn(move || leaves(&monitor, &votes))
+    };
+    (meanwhile(&monitor, &votes), applier.join().unwrap())
+}
+
+/// The others wait for its word.
+#[test]
+fn a_vote_that_begins_is_answered_once() {
+    model(|| {
+        let (now, settled) = met_by(|monitor, votes| votes.begun(AT, || monitor.left()));
+        assert_eq!(settled, if now { Settled::Nothing } else { Settled::Owed });
+    });
+}
+
+/// Its data are not the group's.
+#[test]
+fn success_where_the_group_decided_for_an_error_is_noticed_once() {
+    model(|| {
+        let (now, settled) = met_by(|monitor, votes| votes.decided(AT, ERROR, || monitor.left()));
+        assert_eq!(settled, if now { Settled::Nothing } else { Settled::Decided(ERROR) });
+    });
+}
+
+#[test]
+fn one_vote_hides_no_other() {
+    model(|| {
+        let (now, settled) = met_by(|monitor, votes| {
+            assert!(!votes.begun(Seqno(2), || monitor.left()));
+            votes.dismissed(Seqno(2), false);
+            votes.begun(AT, || monitor.left())
+        });
+        assert_eq!(settled, if now { Settled::Nothing } else { Settled::Owed });
+    });
+}
+
+/// This node fails at [`AT`] while it loses its group and comes back to it, where the vote of another one is decided for success. It took a
+/// vote that nobody had heard for one whose result it had yet to hear, and told nobody that its data are not the group's.
+#[test]
+fn an_error_is_compared_with_the_result_also_where_nobody_heard_of_it() {
+    model(|| {
+        let (monitor, votes) = (Arc::new(OrderMonitor::new(Seqno(0))), Arc::new(Votes::default()));
+        let mailbox = Arc::new(Mailbox::default());
+        mailbox.open(Bell::default());
+        let applier = {
+            let (monitor, votes, mailbox) = (monitor.clone(), votes.clone(), mailbox.clone());
+            thread::spawn(move || {
+                let heard = votes.failed(AT, || mailbox.push(Word)).wait();
+                (heard, leaves(&monitor, &votes))
+            })
+        };
+        mailbox.close(&mut Vec::new());
+        votes.abandon();
+        mailbox.open(Bell::default());
+        let now = votes.decided(AT, ErrorClass::SUCCESS, || monitor.left());
+        let noticed = match applier.join().unwrap() {
+            (Some(winner), settled) => (winner, settled) == (ErrorClass::SUCCESS, Settled::Nothing) && !now,
+            (None, settled) => now != (settled == Settled::Decided(ErrorClass::SUCCESS)),
+        };
+        assert!(noticed);
     });
 }
 

@@ -1,12 +1,13 @@
 //! Inconsistency votes between the group thread and the applying threads: [`Ballots`] behind a lock, with a slot for each thread that waits.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use trireme_replicator::votes::{Ballots, ErrorClass, Settled};
 use trireme_types::Seqno;
 
 use crate::slot::Slot;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 
 type Waiter = Arc<Slot<Option<ErrorClass>>>;
 
@@ -26,10 +27,17 @@ impl Votes {
         self.any.store(ballots.any(), Ordering::SeqCst);
     }
 
-    /// This node failed at `seqno`: the slot is filled with the winner (`None`: no result, the node left).
-    pub fn failed(&self, seqno: Seqno) -> Waiter {
-        let (slot, outcome) = self.lock().failed(seqno, Waiter::default);
-        if outcome.is_some() {
+    /// This node failed at `seqno`, and votes by `cast`, which is false when there is no group to vote in. The slot is filled with the winner
+    /// (`None`: no result, the node left).
+    pub fn failed(&self, seqno: Seqno, cast: impl FnOnce() -> bool) -> Waiter {
+        let mut ballots = self.lock();
+        let (slot, outcome) = ballots.failed(seqno, Waiter::default);
+        // Under the lock: when this node is heard again, a vote that was not cast must not be taken for one whose result is on its way.
+        let is_cast = cast();
+        if outcome.is_none() && !is_cast {
+            let _ = ballots.dismissed(seqno, true);
+        }
+        if outcome.is_some() || !is_cast {
             slot.fill(outcome);
         }
         slot
@@ -122,7 +130,7 @@ mod tests {
         assert!(!votes.decided(Seqno(6), ErrorClass(77), || Seqno(4)));
         assert!(!votes.decided(Seqno(7), ErrorClass::SUCCESS, || Seqno(4)));
         assert_eq!(votes.settle(Seqno(5)), Settled::Decided(ErrorClass(77)));
-        assert_eq!(votes.failed(Seqno(6)).wait(), Some(ErrorClass(77)));
+        assert_eq!(votes.failed(Seqno(6), || true).wait(), Some(ErrorClass(77)));
         assert_eq!(votes.settle(Seqno(6)), Settled::Nothing, "it failed as the others did");
         assert_eq!(votes.settle(Seqno(7)), Settled::Decided(ErrorClass::SUCCESS));
     }
@@ -130,16 +138,26 @@ mod tests {
     #[test]
     fn an_error_that_nobody_confirmed_loses_and_one_that_is_still_to_be_ordered_does_not() {
         let votes = Votes::default();
-        let mine = votes.failed(Seqno(5));
+        let mine = votes.failed(Seqno(5), || true);
         votes.dismissed(Seqno(5), true);
         assert_eq!(mine.wait(), Some(ErrorClass::SUCCESS));
-        let late = votes.failed(Seqno(6));
+        let late = votes.failed(Seqno(6), || true);
         votes.dismissed(Seqno(6), false);
         assert!(!votes.decided(Seqno(6), ErrorClass(77), || Seqno(5)));
         assert_eq!(late.wait(), Some(ErrorClass(77)), "its own vote came after the dismissal and began another one");
         assert!(!votes.begun(Seqno(7), || Seqno(6)));
         votes.dismissed(Seqno(7), false);
         assert_eq!(votes.settle(Seqno(7)), Settled::Nothing, "nobody waits for it any more");
+    }
+
+    /// As in an outage of the log's disk. The others may begin a vote on it later.
+    #[test]
+    fn a_vote_that_nobody_heard_leaves_nothing_behind() {
+        let votes = Votes::default();
+        assert_eq!(votes.failed(Seqno(5), || false).wait(), None);
+        assert!(votes.begun(Seqno(5), || Seqno(5)), "its word is asked for");
+        assert_eq!(votes.failed(Seqno(6), || false).wait(), None);
+        assert!(votes.decided(Seqno(6), ErrorClass::SUCCESS, || Seqno(6)), "the result is compared");
     }
 
     #[test]

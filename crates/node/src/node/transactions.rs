@@ -313,13 +313,9 @@ impl Node {
         let shared = &self.shared;
         let class = ErrorClass::of(error);
         shared.note_failure(seqno, class);
-        let slot = shared.votes.failed(seqno);
         let text = String::from_utf8_lossy(error);
         let text = text.trim_end_matches('\0');
-        if !shared.vote(seqno, class, text) {
-            return Code::NodeFail;
-        }
-        match slot.wait() {
+        match shared.votes.failed(seqno, || shared.vote(seqno, class, text)).wait() {
             Some(winner) if winner == class => Code::Ok,
             Some(_) => {
                 shared.give_up(texts::inconsistent_by_consensus(shared.data.history(), seqno), true);
