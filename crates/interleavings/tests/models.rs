@@ -1,20 +1,23 @@
 //! Each model runs once for each interleaving of its threads. That nobody waits for ever needs no assertion.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
+use trireme_interleavings::eventfd::Poll;
+use trireme_interleavings::gate::Gate;
 use trireme_interleavings::held_back::{HeldBack, WriteSet};
 use trireme_interleavings::item::{ApplyItem, Item};
-use trireme_interleavings::mailbox::{Letter, Mailbox, Wake};
+use trireme_interleavings::mailbox::{Letter, Mailbox};
 use trireme_interleavings::monitor::{Interrupted, OrderMonitor};
 use trireme_interleavings::outage::{Look, Outage, Unread};
 use trireme_interleavings::queue::ApplyQueue;
 use trireme_interleavings::slot::Slot;
 use trireme_interleavings::votes::Votes;
+use trireme_interleavings::waker::Waker;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::votes::{ErrorClass, Settled};
 use trireme_types::{LogIndex, Seqno};
@@ -48,27 +51,6 @@ fn whoever_waits_for_a_slot_gets_the_first_answer() {
 
 // --- the mailbox -------------------------------------------------------------------------------------------------------------------
 
-/// An eventfd.
-#[derive(Clone, Default)]
-struct Bell(Arc<(Mutex<bool>, Condvar)>);
-
-impl Bell {
-    fn sleep(&self) {
-        let mut rung = self.0.0.lock().unwrap();
-        while !*rung {
-            rung = self.0.1.wait(rung).unwrap();
-        }
-        *rung = false;
-    }
-}
-
-impl Wake for Bell {
-    fn wake(&self) {
-        *self.0.0.lock().unwrap() = true;
-        self.0.1.notify_one();
-    }
-}
-
 /// Counts what becomes of it.
 struct Counted(Arc<AtomicUsize>);
 
@@ -79,9 +61,9 @@ impl Letter for Counted {
 }
 
 fn a_reader_is_woken(letters: usize) {
-    let (mailbox, bell) = (Arc::new(Mailbox::default()), Bell::default());
+    let (mailbox, poll) = (Arc::new(Mailbox::default()), Poll::default());
     let refused = Arc::new(AtomicUsize::new(0));
-    mailbox.open(bell.clone());
+    mailbox.open(poll.waker());
     let write = |_| {
         let (mailbox, letter) = (mailbox.clone(), Counted(refused.clone()));
         thread::spawn(move || assert!(mailbox.push(letter)))
@@ -90,7 +72,7 @@ fn a_reader_is_woken(letters: usize) {
     let mut read = Vec::new();
     let mut count = 0;
     while count < letters {
-        bell.sleep();
+        poll.poll();
         mailbox.take(&mut read);
         count += read.drain(..).count();
     }
@@ -110,7 +92,7 @@ fn a_letter_is_handed_out_or_refused_and_never_both_or_neither() {
     model(|| {
         let mailbox = Arc::new(Mailbox::default());
         let refused = Arc::new(AtomicUsize::new(0));
-        mailbox.open(Bell::default());
+        mailbox.open(Poll::default().waker());
         let writers: Vec<_> = [(), ()]
             .map(|()| {
                 let (mailbox, letter) = (mailbox.clone(), Counted(refused.clone()));
@@ -273,8 +255,8 @@ impl Letter for Sent {
 #[test]
 fn a_victim_that_flow_control_holds_lets_go_of_its_locks() {
     model(|| {
-        let (mailbox, bell) = (Arc::new(Mailbox::default()), Bell::default());
-        mailbox.open(bell.clone());
+        let (mailbox, poll) = (Arc::new(Mailbox::default()), Poll::default());
+        mailbox.open(poll.waker());
         let victim = OfTransaction::default();
         let client = {
             let (mailbox, victim) = (mailbox.clone(), victim.clone());
@@ -294,7 +276,7 @@ fn a_victim_that_flow_control_holds_lets_go_of_its_locks() {
         held_back.hold(OfTransaction::default());
         let (mut commands, mut count) = (Vec::new(), 0);
         while count < 2 {
-            bell.sleep();
+            poll.poll();
             mailbox.take(&mut commands);
             for command in commands.drain(..) {
                 count += 1;
@@ -370,7 +352,7 @@ fn an_error_is_compared_with_the_result_also_where_nobody_heard_of_it() {
     model(|| {
         let (monitor, votes) = (Arc::new(OrderMonitor::new(Seqno(0))), Arc::new(Votes::default()));
         let mailbox = Arc::new(Mailbox::default());
-        mailbox.open(Bell::default());
+        mailbox.open(Poll::default().waker());
         let applier = {
             let (monitor, votes, mailbox) = (monitor.clone(), votes.clone(), mailbox.clone());
             thread::spawn(move || {
@@ -380,7 +362,7 @@ fn an_error_is_compared_with_the_result_also_where_nobody_heard_of_it() {
         };
         mailbox.close(&mut Vec::new());
         votes.abandon();
-        mailbox.open(Bell::default());
+        mailbox.open(Poll::default().waker());
         let now = votes.decided(AT, ErrorClass::SUCCESS, || monitor.left());
         let noticed = match applier.join().unwrap() {
             (Some(winner), settled) => (winner, settled) == (ErrorClass::SUCCESS, Settled::Nothing) && !now,
@@ -559,7 +541,7 @@ enum Disk {
 
 /// The log's disk fails, and the group thread does as `core/outage.rs` has it, up to its return or to the end. What an applier reads meanwhile.
 fn read_in_an_outage(comes_back: bool) -> Result<(), Unread> {
-    let (outage, mailbox) = (Arc::new(Outage::default()), Arc::new(Mailbox::<Counted, Bell>::default()));
+    let (outage, mailbox) = (Arc::new(Outage::default()), Arc::new(Mailbox::<Counted, Waker>::default()));
     let disk = Arc::new(Mutex::new(Disk::Fails));
     let applier = {
         let (outage, disk) = (outage.clone(), disk.clone());
@@ -575,7 +557,7 @@ fn read_in_an_outage(comes_back: bool) -> Result<(), Unread> {
     *disk.lock().unwrap() = Disk::HoldsNothing;
     if comes_back {
         *disk.lock().unwrap() = Disk::Works;
-        outage.returned(&mailbox, Bell::default());
+        outage.returned(&mailbox, Poll::default().waker());
     } else {
         outage.over();
     }
@@ -602,21 +584,21 @@ impl Letter for Word {
 }
 
 /// The group thread's part, from the failure of the disk to the end of the connection, as in `Core::sit_out` and `Core::work`.
-fn sit_out_until_the_end(outage: &Outage, mailbox: &Mailbox<Word, Bell>) {
+fn sit_out_until_the_end(outage: &Outage, mailbox: &Mailbox<Word, Waker>) {
     outage.out();
     let mut words = Vec::new();
     mailbox.close(&mut words);
     if !words.is_empty() {
         outage.end();
     }
-    let bell = Bell::default();
+    let poll = Poll::default();
     if !outage.await_end(Duration::ZERO) {
         // The disk works.
-        outage.returned(mailbox, bell.clone());
+        outage.returned(mailbox, poll.waker());
         if !outage.await_end(Duration::ZERO) {
             words.clear();
             while words.is_empty() {
-                bell.sleep();
+                poll.poll();
                 mailbox.take(&mut words);
             }
         }
@@ -625,10 +607,10 @@ fn sit_out_until_the_end(outage: &Outage, mailbox: &Mailbox<Word, Bell>) {
     outage.over();
 }
 
-fn whoever_ends_the_connection_is_heard(end: impl Fn(&Outage, &Mailbox<Word, Bell>) + Copy + Send + Sync + 'static) {
+fn whoever_ends_the_connection_is_heard(end: impl Fn(&Outage, &Mailbox<Word, Waker>) + Copy + Send + Sync + 'static) {
     model(move || {
         let (outage, mailbox) = (Arc::new(Outage::default()), Arc::new(Mailbox::default()));
-        mailbox.open(Bell::default());
+        mailbox.open(Poll::default().waker());
         let ending = {
             let (outage, mailbox) = (outage.clone(), mailbox.clone());
             thread::spawn(move || end(&outage, &mailbox))
@@ -648,7 +630,7 @@ fn a_server_that_stops_in_an_outage_is_heard() {
 #[test]
 fn a_group_thread_that_waits_for_its_disk_is_woken_by_the_end() {
     model(|| {
-        let (outage, mailbox) = (Arc::new(Outage::default()), Arc::new(Mailbox::<Word, Bell>::default()));
+        let (outage, mailbox) = (Arc::new(Outage::default()), Arc::new(Mailbox::<Word, Waker>::default()));
         outage.out();
         let group = {
             let outage = outage.clone();
@@ -680,7 +662,7 @@ impl Letter for Said {
 fn asked_in_an_outage(before: &[AppMessage], message: AppMessage) -> (bool, usize, u32) {
     let (outage, mailbox) = (Arc::new(Outage::default()), Arc::new(Mailbox::default()));
     before.iter().for_each(|message| outage.ordered(message));
-    mailbox.open(Bell::default());
+    mailbox.open(Poll::default().waker());
     let client = {
         let (outage, mailbox, message) = (outage.clone(), mailbox.clone(), message.clone());
         thread::spawn(move || {
@@ -717,13 +699,13 @@ fn asked_in_an_outage(before: &[AppMessage], message: AppMessage) -> (bool, usiz
     let (said, rest): (Vec<_>, Vec<_>) = words.drain(..).partition(|said| matches!(said, Said::ToTheGroup(_)));
     said.into_iter().for_each(Letter::refuse);
     words.extend(rest);
-    let bell = Bell::default();
-    desyncs = outage.returned(&mailbox, bell.clone()) as usize;
+    let poll = Poll::default();
+    desyncs = outage.returned(&mailbox, poll.waker()) as usize;
     while !carry_out(&mut words, &mut desyncs) {
-        bell.sleep();
+        poll.poll();
         mailbox.take(&mut words);
     }
-    (client.join().unwrap(), desyncs, outage.returned(&mailbox, bell))
+    (client.join().unwrap(), desyncs, outage.returned(&mailbox, poll.waker()))
 }
 
 /// Where a node came back between the refusal of a desync and its note, its server took it for desynced, and the group did not.
@@ -735,4 +717,32 @@ fn a_desync_in_an_outage_is_told_to_the_group_or_remembered() {
 #[test]
 fn a_resync_in_an_outage_ends_the_desync() {
     model(|| assert_eq!(asked_in_an_outage(&[AppMessage::Desync], AppMessage::Resync), (true, 0, 0)));
+}
+
+// --- the way into the server -------------------------------------------------------------------------------------------------------
+
+/// When it is closed, the library may be unloaded, and the storage engine with its server be gone.
+#[test]
+fn nobody_is_inside_a_gate_that_is_closed() {
+    model(|| {
+        let gate = Arc::new(Gate::default());
+        let (inside, entered) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let callers: Vec<_> = [(), ()]
+            .map(|()| {
+                let (gate, inside, entered) = (gate.clone(), inside.clone(), entered.clone());
+                thread::spawn(move || {
+                    let _ = gate.pass(|| {
+                        entered.fetch_add(1, Ordering::SeqCst);
+                        inside.fetch_add(1, Ordering::SeqCst);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    });
+                })
+            })
+            .into();
+        assert!(gate.close(Instant::now() + FOR_EVER));
+        let before = entered.load(Ordering::SeqCst);
+        assert_eq!(inside.load(Ordering::SeqCst), 0);
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        assert_eq!(entered.load(Ordering::SeqCst), before);
+    });
 }

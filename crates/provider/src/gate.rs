@@ -1,7 +1,9 @@
 //! A way into the server that is closed before the server goes.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::Instant;
+
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 #[derive(Default)]
 struct State {

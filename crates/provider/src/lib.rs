@@ -28,3 +28,4 @@ mod offered;
 mod server;
 mod services;
 mod stats;
+mod sync;

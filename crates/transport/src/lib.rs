@@ -44,6 +44,7 @@ mod probe;
 mod queue;
 mod resolver;
 mod socket;
+mod sync;
 mod tls;
 mod transport;
 mod waker;

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use mio::{Registry, Token};
+
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// Ends the current or the next `poll` of its transport. Any thread, any time, also after the transport is gone.
 #[derive(Clone, Debug)]
