@@ -626,6 +626,28 @@ fn a_server_that_stops_in_an_outage_is_heard() {
     whoever_ends_the_connection_is_heard(|outage, mailbox| _ = outage.give_up(mailbox, || Word));
 }
 
+/// A thread that failed while a connection was being prepared found nobody to tell, and the connection began.
+#[test]
+fn a_connection_that_is_ended_before_it_begins_ends() {
+    model(|| {
+        let (outage, mailbox) = (Arc::new(Outage::default()), Arc::new(Mailbox::default()));
+        let (is_failed, poll) = (Arc::new(AtomicBool::new(false)), Poll::default());
+        let fails = {
+            let (outage, mailbox, is_failed) = (outage.clone(), mailbox.clone(), is_failed.clone());
+            thread::spawn(move || {
+                is_failed.store(true, Ordering::Relaxed);
+                outage.leave(&mailbox, Word);
+            })
+        };
+        outage.begin();
+        if !is_failed.load(Ordering::Relaxed) {
+            outage.open(&mailbox, poll.waker(), Word);
+            poll.poll();
+        }
+        fails.join().unwrap();
+    });
+}
+
 /// It sleeps between its looks at the disk.
 #[test]
 fn a_group_thread_that_waits_for_its_disk_is_woken_by_the_end() {

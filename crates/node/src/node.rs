@@ -199,11 +199,13 @@ impl Node {
         let shared = &self.shared;
         let mut running = lock(&self.running);
         self.end_core(&mut running);
-        if shared.life.is_failed() {
-            return Err(ConnectError::OutOfService);
-        }
         if !shared.queue.wait_empty(Instant::now() + FORMER_APPLIERS) {
             return Err(ConnectError::FormerAppliers);
+        }
+        shared.outage.begin();
+        // Afterwards: a thread that fails from here on ends what is being prepared.
+        if shared.life.is_failed() {
+            return Err(ConnectError::OutOfService);
         }
         shared.settle_position();
         let target = shared.host.settings.target(url, cluster)?;
@@ -223,8 +225,7 @@ impl Node {
         shared.life.begin();
         shared.monitor.set_closed(false);
         shared.queue.open();
-        shared.outage.begin();
-        shared.commands.open(plan.transport.waker());
+        shared.outage.open(&shared.commands, plan.transport.waker(), Command::Leave);
         shared.host.settings.with(|o| o.set_group_connected(true));
         let connected = Arc::new(Slot::default());
         let patience = plan.patience;

@@ -64,12 +64,20 @@ impl Outage {
         self.state.lock().expect("no holder of the outage panics")
     }
 
-    /// A connection begins.
+    /// A connection is being prepared, and nobody waits in the former one.
     pub fn begin(&self) {
         let mut state = self.lock();
         state.ended = false;
         state.out = false;
         state.desyncs = 0;
+    }
+
+    /// It begins: `reader` reads the commands from here on. Whoever has ended it since found nobody to tell, so `word` does.
+    pub fn open<L: Letter, W: Wake>(&self, commands: &Mailbox<L, W>, reader: W, word: L) {
+        commands.open(reader);
+        if self.await_end(Duration::ZERO) {
+            commands.push(word);
+        }
     }
 
     pub fn end(&self) {
