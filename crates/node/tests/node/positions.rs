@@ -1,12 +1,14 @@
 //! The storage engine confirms every position: what files and options say is a claim (rule 31).
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
+use std::thread;
 
 use trireme_node::{Code, Gtid, Level};
 use trireme_types::{Seqno, Uuid};
 
-use crate::cluster::{Cluster, Host, agree, goes_on_with, kill};
+use crate::cluster::{Cluster, Host, agree, block, goes_on_with, kill};
 use crate::fake::{ENGINE_SAYS, Tables, until};
 
 /// A commit that has left commit order waits for the binary log yet. Where the engine is meanwhile is not where it will be.
@@ -21,7 +23,7 @@ fn a_stop_waits_for_a_commit_that_is_queued_for_the_binary_log() {
     let meta = meta.unwrap();
     host.queue_commit(handle, &meta, "queued");
     let fake = host.fake.clone();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let stopping = scope.spawn(|| host.disconnect());
         // The final view is taken from the queue.
         until("the last item", || fake.node().stats().iter().all(|(name, _)| name != "evs_state"));
@@ -215,6 +217,45 @@ fn a_statement_of_others_that_cannot_be_marked_ends_the_server() {
     for host in hosts {
         host.stop();
     }
+}
+
+/// The same for one of its own that is ordered when the file breaks.
+#[test]
+fn a_statement_that_cannot_be_marked_once_it_is_ordered_ends_the_server() {
+    let cluster = Cluster::new(2);
+    let hosts = cluster.start();
+    let release = block(&hosts[1]);
+    let before = hosts[0].commit("a", "stands");
+    hosts[1].wait("stands", |s| s.is_applying());
+    thread::scope(|scope| {
+        let told = scope.spawn(|| hosts[1].toi(1, "t", "ALTER", b""));
+        hosts[0].reach(before + 1);
+        break_open_state_file(&cluster, 1);
+        release.send(()).unwrap();
+        assert_eq!(told.join().unwrap(), Err(Code::NodeFail));
+    });
+    hosts[1].wait("the end", |s| s.ended.as_ref().is_some_and(|why| why.contains("cannot be marked in grastate.dat")));
+    assert_eq!(hosts[1].lock().tables.position(), before, "it was not executed");
+    for host in hosts {
+        host.stop();
+    }
+}
+
+/// The disk of a state file that is open takes nothing any more.
+fn break_open_state_file(cluster: &Cluster, site: usize) {
+    let file = fs::canonicalize(cluster.sites[site].dir.join("grastate.dat")).unwrap();
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut broken = 0;
+    for entry in fs::read_dir("/proc/self/fd").unwrap() {
+        let fd = entry.unwrap().path();
+        if fs::read_link(&fd).is_ok_and(|open| open == file) {
+            let number: i32 = fd.file_name().unwrap().to_str().unwrap().parse().unwrap();
+            // SAFETY: both are open, and whoever has the first one goes on with it as before.
+            assert_eq!(unsafe { libc::dup2(full.as_raw_fd(), number) }, number);
+            broken += 1;
+        }
+    }
+    assert_eq!(broken, 1, "the node has it open");
 }
 
 // --- with a server that can be asked before its engine runs ----------------------------------------------------------------------------
