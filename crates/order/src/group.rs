@@ -246,7 +246,8 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn keep_durability(&mut self) {
         let wanted = self.done.durability;
         // Entries behind the change are acknowledged only when they are synced; under load there is always a newer one that is not.
-        let unsynced = self.own.tail().durability == Durability::Process || self.own.synced() < self.done.durability_at;
+        let all_before = if self.is(Mutant::ProcessKept) { self.own.store().last() } else { self.done.durability_at };
+        let unsynced = self.own.tail().durability == Durability::Process || self.own.synced() < all_before;
         if wanted == Durability::Disk && unsynced || self.phase() == Phase::Failed {
             return;
         }

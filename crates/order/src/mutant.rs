@@ -43,6 +43,8 @@ trireme_types::named! {
         ArbitratorForgets = "arbitrator-forgets",
         /// 15: a switch to mode `disk` is acknowledged before it is synced.
         SwitchUnsynced = "switch-unsynced",
+        /// 15: after a switch to mode `disk` the log goes on saying `process` until a sync leaves nothing unsynced.
+        ProcessKept = "process-kept",
         /// 16: a log that may have lost its end with the power counts as evidence of what was committed.
         SuspectVotes = "suspect-votes",
         /// 16: in mode `process` the beginning of a term is not synced either.

@@ -23,6 +23,8 @@ trireme_types::named! {
         OpenVotesIgnored = "open-votes-ignored",
         /// 33: a copy is good for whatever log it meets.
         CopyUnchecked = "copy-unchecked",
+        /// The log of a server that waits for its data goes on growing when its disk has no room.
+        RoomIgnored = "room-ignored",
         /// Flow control: a stop that is not heard again stays in force.
         StopNeverExpires = "stop-never-expires",
         /// Flow control: a stop in force is not said again.

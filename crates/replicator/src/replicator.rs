@@ -1207,6 +1207,9 @@ impl Replicator {
     }
 
     fn on_no_room(&mut self, growth: Growth) {
+        if self.is(Mutant::RoomIgnored) {
+            return;
+        }
         match &self.feed {
             Feed::Copying(_) | Feed::HalfDone(_) => {}
             Feed::Nobody { .. } | Feed::Idle(_) | Feed::Returning { .. } | Feed::Live { .. } | Feed::Ended { .. } => {

@@ -81,6 +81,8 @@ pub(crate) struct Process {
     pub engine: EngineDisk,
     /// On whose word the server goes on from its own data, as long as that has not been compared with the engine.
     pub word: Option<Word>,
+    /// The log waits for the server's data, and was told that its disk has no room.
+    pub short_of_room: bool,
     /// Its engine is being opened, to be compared with this. Nothing is applied meanwhile.
     pub comparing: Option<Position>,
     /// The members that are away, and the entries that the log keeps for them.
@@ -882,6 +884,7 @@ impl Cluster {
             opened_at,
             engine: EngineDisk::new(0),
             word: start.map(|_| Word::Engine),
+            short_of_room: false,
             comparing: None,
             absent: Absent::default(),
             owed: Owed::default(),
@@ -961,6 +964,10 @@ impl Cluster {
         self.close_conns(slot);
         let mut store = std::mem::replace(p.group.store_mut(), Store::nothing());
         let lost = store.process_died(drops, &mut self.rng);
+        let unnoted = self.options.sabotage == Some(Sabotage::DoubtUnnoted) && !self.slots[slot].suspected;
+        if lost && drops && unnoted {
+            let _ = store.set_suspect(None);
+        }
         let s = &mut self.slots[slot];
         s.disk = Some(store);
         (s.paused, s.hangs) = (false, false);

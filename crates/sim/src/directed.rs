@@ -142,6 +142,35 @@ pub fn a_switch_to_disk(seed: u64, broken: Option<&str>) -> Option<String> {
     judged(c)
 }
 
+/// Three nodes in mode `process`, whose clients never pause. The mode is switched to `disk`. At the end of each sync there is something newer
+/// that is not synced, and the logs have to say `disk` all the same. The power fails everywhere, and no log may be in doubt for that.
+pub fn a_switch_under_load(seed: u64, broken: Option<&str>) -> Option<String> {
+    let mut o = options(seed, 3, broken);
+    o.durability = Durability::Process;
+    let mut c = Cluster::formed(o);
+    let orders = c.the_sequencer();
+    for node in 0..3 {
+        c.stall_syncs(node, 20);
+    }
+    c.with_group(orders, |group, now| group.set_durability(now, Durability::Disk));
+    for _ in 0..200 {
+        c.write(orders);
+        c.run_for(MS);
+    }
+    for node in 0..3 {
+        c.stall_syncs(node, 1);
+        c.crash(node, true);
+    }
+    let doubts = (0..3).find(|&node| c.store(node).suspect().is_some());
+    if let Some(node) = doubts {
+        return Some(c.failure.unwrap_or(format!("the log of n{node} is in doubt, and has lost nothing that counts")));
+    }
+    for node in 0..3 {
+        c.join(node);
+    }
+    judged(c)
+}
+
 /// A copy of a member's directory is started beside the member, which loses its links to it. Later the sequencer is cut from all but the
 /// member that the copy replaced. As a voter that one would help it to commit entries of which the others, with the copy, know nothing.
 pub fn cloned(seed: u64, broken: Option<&str>) -> Option<String> {
@@ -217,6 +246,33 @@ pub fn a_statement_in_an_outage(seed: u64, broken: Option<&str>) -> Option<Strin
     let out = c.run_until(SEC, |c| c.sits_out(slot));
     let waits = c.slots[slot].process.as_ref().is_some_and(|p| p.is_busy_with(op));
     assert!(broken.is_some() || out && waits, "its client waits for the outcome\n{}", c.dump());
+    judged(c)
+}
+
+/// Three nodes in mode `process`. The disk of one takes no more, and the kernel drops what no sync has covered, some of which was
+/// acknowledged. The process dies, and is started again on the same boot. Its log may not count as evidence.
+pub fn a_failed_sync(seed: u64, broken: Option<&str>) -> Option<String> {
+    let mut o = options(seed, 3, broken);
+    o.durability = Durability::Process;
+    o.outage_mean = SEC;
+    let mut c = Cluster::formed(o);
+    let orders = c.the_sequencer();
+    let slot = (orders + 1) % 3;
+    c.stall_syncs(slot, 1_000_000);
+    for _ in 0..5 {
+        c.write_committed(orders);
+    }
+    let end = c.store(orders).last();
+    c.expect(SEC, "it has acknowledged all", |c| c.slots[slot].newest_ack().1 >= end);
+    let works_at = c.now + SEC;
+    c.break_disk(slot, Sick::Full, 0, works_at, true);
+    c.write(orders);
+    c.expect(SEC, "it sits out", |c| c.sits_out(slot));
+    c.crash(slot, false);
+    let whole = c.store(slot).suspect().is_none();
+    assert!(broken.is_some() || !whole, "its log says what it may have lost");
+    c.stall_syncs(slot, 1);
+    c.join(slot);
     judged(c)
 }
 

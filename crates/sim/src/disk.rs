@@ -70,6 +70,10 @@ impl Store {
             Store::Real(s) => s.come_back(works, drops),
         }
     }
+    /// The meaning of its acknowledgements, as the next process will read it.
+    pub fn durability(&self) -> Durability {
+        each!(self, s => s.durability())
+    }
     pub fn failed(&self) -> bool {
         each!(self, s => s.failed())
     }

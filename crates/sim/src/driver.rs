@@ -134,6 +134,7 @@ impl Cluster {
                 p.group.handle_synced(now, generation, upto);
                 if counts {
                     self.note_synced(slot, upto);
+                    self.check_mode(slot);
                 }
             }
             Input::Snapshot { request, app } => p.group.provide_snapshot(now, request, app),

@@ -7,7 +7,8 @@
 use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 
 use crate::directed::{
-    a_lock_in_a_stop, a_statement_in_an_outage, a_vote_of_one, an_old_copy, an_old_disk, cloned, figure_8,
+    a_failed_sync, a_lock_in_a_stop, a_statement_in_an_outage, a_switch_under_load, a_vote_of_one, an_old_copy,
+    an_old_disk, cloned, figure_8,
 };
 use crate::options::{Kind, Options};
 use crate::run::run;
@@ -228,12 +229,16 @@ known! {
     "fork-merged", "13", swarm(10), "which branch a log or a message belongs to is not looked at" => "no common primary view any more";
     "arbitrator-forgets", "14", swarm(25), "an arbitrator leads although it has dropped what a server lacks" => "an arbitrator gives a state without data";
     "switch-unsynced", "15", swarm(30), "a switch to mode `disk` is acknowledged before it is synced" => "acknowledged and not on disk";
+    "process-kept", "15", Runs::Directed { scenario: a_switch_under_load, seeds: 20, floor: 10 },
+        "after a switch to mode `disk` the log goes on saying `process` until a sync leaves nothing unsynced" => "a log that says `process` in mode `disk`";
     "suspect-votes", "16", swarm(75), "a log that may have lost its end with the power counts as evidence" => "two contents at one index of a branch";
     "term-unsynced", "16", swarm(2500), "in mode `process` the first entry of a term is acknowledged before it is synced" => "acknowledged and not on disk";
     "fork-unsuspected", "16", Runs::TestOfOrder, "a log whose end another branch takes the place of stays evidence of its own branch until the fork is in it"
         => "a log is taken for whole that lacks something";
     "outage-trusted", "16, 17", swarm(10), "a log that is opened again after an outage of its disk is not compared with what it had acknowledged"
         => "a log is taken for whole that lacks something";
+    "doubt-unnoted", "16, 17", Runs::Directed { scenario: a_failed_sync, seeds: 20, floor: 10 },
+        "a log whose disk has failed notes nothing of what that may have lost" => "a log is taken for whole that lacks something";
     "power-trusted", "16", swarm(850), "a log that has lost its end with the power is taken for whole" => "a log is taken for whole that lacks something";
     "hole-trusted", "17", swarm(325), "a log that ends at damage counts as evidence" => "a log is taken for whole that lacks something";
     "withdraw-sent", "22, 23", swarm(2000), "what was sent is withdrawn too" => "a withdrawn operation that is ordered";
@@ -277,6 +282,7 @@ known! {
     "go-never-said", "", swarm(1750), "flow control: the end of a stop is not said" => "a stop whose end is not said";
     "never-gives-up", "", swarm(175), "flow control: a member that applies nothing asks for a stop without end" => "a stop beyond its patience";
     "recall-forgotten", "", Runs::Directed { scenario: a_lock_in_a_stop, seeds: 20, floor: 10 }, "a transaction that flow control holds back keeps its locks when an applier wants them" => "new write sets that do not commit";
+    "room-ignored", "", swarm(650), "the log of a server that waits for its data goes on growing when its disk has no room" => "a log that fills the disk";
     "eviction-forgotten", "", swarm(75), "the order is not told who is evicted" => "no convergence: an evicted member is in the view";
 }
 

@@ -193,6 +193,8 @@ trireme_types::named! {
         HalfDoneTrusted = "half-done-trusted",
         /// A log that is opened again after an outage of its disk is not compared with what its member had acknowledged (rules 16, 17).
         OutageTrusted = "outage-trusted",
+        /// A log whose disk has failed notes nothing of what that may have lost (rules 16, 17).
+        DoubtUnnoted = "doubt-unnoted",
         /// A log that has lost entries with the power does not say so (rule 16).
         PowerTrusted = "power-trusted",
         /// At an outage a client hears that its statement in total-order isolation was not executed, although it is on its way (rule 22).

@@ -244,6 +244,10 @@ impl RealStore {
         Ok(log)
     }
 
+    pub fn durability(&self) -> Durability {
+        self.log().durability()
+    }
+
     pub fn failed(&self) -> bool {
         self.log().failed().is_some()
     }

@@ -306,6 +306,7 @@ impl Cluster {
             return;
         }
         let Some(p) = &mut self.slots[slot].process else { return };
+        let told = std::mem::take(&mut p.short_of_room);
         let log = p.group.store();
         let held = log.last().0 - log.base().index.0;
         let growth = Growth { held, excess: log.excess(), free: FREE_MIN - 1 };
@@ -314,6 +315,10 @@ impl Cluster {
             return;
         }
         let waits = matches!(p.replicator.feed(), Feed::Copying(_) | Feed::HalfDone(_));
+        if waits && told {
+            return self.fail(format!("n{slot} waits for its data while its log fills the disk: {growth:?}"));
+        }
+        p.short_of_room = waits;
         p.replicator.handle_no_room(growth);
         if waits {
             self.arose(Situation::NoRoom);

@@ -168,6 +168,10 @@ impl FastStore {
         self.cut(self.written.min(synced + kept));
     }
 
+    pub fn durability(&self) -> Durability {
+        if self.process { Durability::Process } else { Durability::Disk }
+    }
+
     pub fn failed(&self) -> bool {
         self.failed
     }

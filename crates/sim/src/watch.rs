@@ -234,6 +234,18 @@ impl Cluster {
     /// The newest entry of the log in this place, up to `upto`, that was ordered in mode `disk`: by the mode in which the log begins, and by
     /// the switches that landed in it, committed or not.
     pub(crate) fn newest_in_mode_disk(&self, slot: usize, upto: LogIndex) -> Option<LogIndex> {
+        let (mut mode, mut newest) = (self.slots[slot].store().base().durability, None);
+        for switch in self.switches_in_log(slot, upto) {
+            if mode == Durability::Disk {
+                newest = Some(switch.index.prev());
+            }
+            mode = switch.to;
+        }
+        if mode == Durability::Disk { Some(upto) } else { newest }
+    }
+
+    /// The switches in the log in this place, up to `upto`, committed or not, in order.
+    fn switches_in_log(&self, slot: usize, upto: LogIndex) -> Vec<&Switch> {
         let store = self.slots[slot].store();
         let base = store.base();
         let is_here = |s: &&Switch| {
@@ -243,14 +255,21 @@ impl Cluster {
         };
         let mut switches: Vec<&Switch> = self.watch.switches.iter().filter(is_here).collect();
         switches.sort_unstable_by_key(|s| s.index);
-        let (mut mode, mut newest) = (base.durability, None);
-        for switch in switches {
-            if mode == Durability::Disk {
-                newest = Some(switch.index.prev());
-            }
-            mode = switch.to;
+        switches
+    }
+
+    /// A sync of the log in this place is done. A switch to mode `disk` that is delivered here and on disk leaves nothing behind that was
+    /// acknowledged unsynced. A log that went on saying `process` would be suspect for no reason after a loss of power.
+    pub(crate) fn check_mode(&mut self, slot: usize) {
+        let s = &self.slots[slot];
+        let Some(p) = s.process.as_ref().filter(|p| !p.group.store().failed()) else { return };
+        let done = p.last_index.min(s.words.synced);
+        let store = p.group.store();
+        let newest = self.switches_in_log(slot, store.last()).last().map(|switch| (switch.index, switch.to));
+        if newest.is_some_and(|(at, to)| to == Durability::Disk && at <= done) && store.durability() != Durability::Disk
+        {
+            self.fail(format!("the log of n{slot} says `process`, and the switch to `disk` at {newest:?} is on disk"));
         }
-        if mode == Durability::Disk { Some(upto) } else { newest }
     }
 
     /// A message leaves `slot`.

@@ -6,7 +6,7 @@ use std::panic::catch_unwind;
 use trireme_order::{Group, MemStore, Mutant};
 
 use crate::net::AT_START;
-use crate::{forks, hostile, joining, levels, suspicion, terms, violations};
+use crate::{forks, hostile, joining, levels, situations, suspicion, terms, violations};
 
 fn is_caught(by: fn(), broken: fn(&mut Group<MemStore>)) {
     AT_START.set(Some(broken));
@@ -40,5 +40,6 @@ caught!(
     marks_over_fork: MarksOverFork by forks::marks_of_what_was_committed_do_not_outlive_a_fork_below_them,
     unreadable_written: UnreadableWritten by hostile::an_entry_that_nobody_could_read_is_not_written,
     violator_kept: ViolatorKept by violations::a_member_that_lies_to_all_is_left_and_the_others_go_on,
+    process_kept: ProcessKept by situations::after_a_switch_to_disk_the_log_stops_saying_process_although_there_is_no_pause,
     level_alone: LevelAlone by levels::a_rolling_upgrade_goes_one_step_back_until_the_last_one_is_done,
 );

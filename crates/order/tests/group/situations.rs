@@ -1067,7 +1067,7 @@ fn a_sequencer_that_lost_and_found_its_majority_within_its_term_is_primary_again
 
 /// Under load there is always something that is not synced yet.
 #[test]
-fn after_a_switch_to_disk_the_log_stops_saying_process_although_there_is_no_pause() {
+pub fn after_a_switch_to_disk_the_log_stops_saying_process_although_there_is_no_pause() {
     let mut net = Net::cluster(1);
     net.propose(1, "in mode process");
     net.settle();
