@@ -35,7 +35,7 @@ impl Votes {
         // Under the lock: when this node is heard again, a vote that was not cast must not be taken for one whose result is on its way.
         let is_cast = cast();
         if outcome.is_none() && !is_cast {
-            let _ = ballots.dismissed(seqno, true);
+            let _ = ballots.unheard(seqno);
         }
         if outcome.is_some() || !is_cast {
             slot.fill(outcome);
@@ -83,13 +83,20 @@ impl Votes {
         behind
     }
 
-    /// The vote on `seqno` found no majority in time. `lost`: this node's error is among those that nobody confirmed.
-    pub fn dismissed(&self, seqno: Seqno, lost: bool) {
+    /// The vote on `seqno` found no majority in time. `lost`: this node's error is among those that nobody confirmed. True when it is, and
+    /// nobody here waits for the result.
+    pub fn dismissed(&self, seqno: Seqno, lost: bool) -> bool {
         let mut ballots = self.lock();
-        if let Some(slot) = ballots.dismissed(seqno, lost) {
-            slot.fill(Some(ErrorClass::SUCCESS));
-        }
+        let waiter = ballots.dismissed(seqno, lost);
         self.note(&ballots);
+        drop(ballots);
+        match waiter {
+            Some(slot) => {
+                slot.fill(Some(ErrorClass::SUCCESS));
+                false
+            }
+            None => lost,
+        }
     }
 
     /// The results up to here came with the data.
@@ -156,8 +163,11 @@ mod tests {
         let votes = Votes::default();
         assert_eq!(votes.failed(Seqno(5), || false).wait(), None);
         assert!(votes.begun(Seqno(5), || Seqno(5)), "its word is asked for");
+        assert!(votes.decided(Seqno(5), ErrorClass(77), || Seqno(5)), "the result is compared");
         assert_eq!(votes.failed(Seqno(6), || false).wait(), None);
-        assert!(votes.decided(Seqno(6), ErrorClass::SUCCESS, || Seqno(6)), "the result is compared");
+        assert!(votes.dismissed(Seqno(6), true), "so is that there is none");
+        assert!(!votes.decided(Seqno(7), ErrorClass(77), || Seqno(6)));
+        assert_eq!(votes.failed(Seqno(7), || false).wait(), Some(ErrorClass(77)), "it came before");
     }
 
     #[test]

@@ -40,7 +40,7 @@ const SEND_AGAIN: Duration = Duration::from_millis(200);
 
 /// This member's vote on a write set that it was done with in an earlier life.
 fn vote_of_the_past(seqno: Seqno, class: ErrorClass) -> AppMessage {
-    let text = if class == ErrorClass::SUCCESS { "Success" } else { "failed before this node was started again" };
+    let text = if class == ErrorClass::SUCCESS { "Success" } else { "failed before this node came back" };
     AppMessage::Vote { seqno, class, text: text.into() }
 }
 
@@ -178,7 +178,7 @@ pub enum Effect {
         winner: ErrorClass,
         applied: bool,
     },
-    /// `lost`: this member's error is among those that nobody confirmed.
+    /// `lost`: this member's error is among those that nobody confirmed, and its data are those in which it failed.
     VoteDismissed {
         seqno: Seqno,
         lost: bool,
@@ -220,8 +220,8 @@ pub struct Replicator {
     bounds: Bounds,
     roster: Roster,
     feed: Feed,
-    /// The failures in the data that were found at the start: of a live server, up to its floor. Votes of this life settle
-    /// its failures from there on.
+    /// The failures in the data that were found at the start. Of a server that goes on beside a new incarnation of its member also those
+    /// beyond the floor. Votes of this life settle the failures that are not here.
     failures: Option<Failures>,
     /// The data up to here came as a copy in this life. Zero: none came.
     copied: Seqno,
@@ -371,15 +371,16 @@ impl Replicator {
         }
     }
 
-    /// How this member would be started again beside a server that runs on.
-    pub fn to_return(&self, history: Uuid) -> Start {
+    /// How this member would be started again beside a server that runs on. `failures`: the server's, those of this life among them. Nobody may
+    /// have heard of these.
+    pub fn to_return(&self, history: Uuid, failures: Option<Failures>) -> Start {
         let floor = match &self.feed {
             Feed::Live { floor, .. } | Feed::Returning { floor, .. } => *floor,
             Feed::Nobody { .. } => return Start::Nobody,
             Feed::Idle(_) | Feed::HalfDone(_) | Feed::Copying(_) | Feed::Ended { .. } => Seqno::ZERO,
         };
         let position = Position { history, seqno: self.handed() };
-        Start::Return { position, floor, failures: self.failures.clone(), heard_upto: self.heard_upto() }
+        Start::Return { position, floor, failures, heard_upto: self.heard_upto() }
     }
 
     fn has_server(&self) -> bool {
@@ -460,6 +461,13 @@ impl Replicator {
             ));
         } else if !was_synced && self.is_synced() {
             self.emit(Effect::Synced { at: base.seqno });
+        }
+        // The part that is skipped may hold the result.
+        if self.serves()
+            && !self.is(Mutant::ContradictionIgnored)
+            && let Some((seqno, held)) = self.outvoted()
+        {
+            self.emit(Effect::Contradicted { seqno, held });
         }
         self.answer_open_votes();
         Ok(rest)
@@ -638,13 +646,13 @@ impl Replicator {
                                 self.compare(seqno, ErrorClass::SUCCESS);
                             }
                         }
-                        Feed::Nobody { .. }
-                        | Feed::Idle(_)
-                        | Feed::Returning { .. }
-                        | Feed::HalfDone(_)
-                        | Feed::Copying(_)
-                        | Feed::Live { .. }
-                        | Feed::Ended { .. } => self.emit(Effect::VoteDismissed { seqno, lost }),
+                        Feed::Live { .. } | Feed::Returning { .. } | Feed::Ended { .. } => {
+                            self.emit(Effect::VoteDismissed { seqno, lost });
+                        }
+                        // The data in which it failed are gone.
+                        Feed::Nobody { .. } | Feed::Idle(_) | Feed::HalfDone(_) | Feed::Copying(_) => {
+                            self.emit(Effect::VoteDismissed { seqno, lost: false });
+                        }
                     }
                 }
             }
@@ -707,8 +715,7 @@ impl Replicator {
         if !matches!(self.feed, Feed::Live { .. }) {
             return;
         }
-        let lost = |(seqno, class)| self.roster.decided(seqno).is_some_and(|winner| winner != class);
-        if self.failures.iter().flat_map(Failures::iter).any(lost) {
+        if self.outvoted().is_some() {
             return; // It has no say behind that, and is about to end.
         }
         let me = self.me.node;
@@ -717,6 +724,12 @@ impl Replicator {
         for (seqno, class) in again {
             self.emit(Effect::Propose(vote_of_the_past(seqno, class)));
         }
+    }
+
+    /// A failure of an earlier life that the group has another result for.
+    fn outvoted(&self) -> Option<(Seqno, ErrorClass)> {
+        let lost = |(seqno, class): &(Seqno, ErrorClass)| self.roster.decided(*seqno).is_some_and(|w| w != *class);
+        self.failures.iter().flat_map(Failures::iter).find(lost)
     }
 
     /// The failures of an earlier life that have no result.

@@ -143,6 +143,11 @@ impl<W: Clone> Ballots<W> {
         if lost { self.failed.remove(&seqno) } else { None }
     }
 
+    /// This node failed at `seqno`, and nobody will hear that. Whoever waits for the outcome, if it has not come meanwhile.
+    pub fn unheard(&mut self, seqno: Seqno) -> Option<W> {
+        self.failed.remove(&seqno)
+    }
+
     /// The results up to here came with the data.
     pub fn forget(&mut self, upto: Seqno) {
         self.outcomes = self.outcomes.split_off(&upto.next());

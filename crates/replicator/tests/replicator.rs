@@ -577,7 +577,7 @@ fn a_donor_whose_server_was_asked_before_a_snapshot_is_at_it() {
 fn who_comes_back_to_a_running_server_goes_on_where_it_stands() {
     let mut s = Subject::new(Some(5), None, 5);
     s.view(6, &[1, 2]);
-    let again = s.replicator.to_return(HISTORY);
+    let again = s.replicator.to_return(HISTORY, None);
     let mut me = member(1);
     me.incarnation = Incarnation(2);
     let mut r = Replicator::new(&me, again, String::new(), Bounds::default());
@@ -756,6 +756,64 @@ fn a_member_whose_copy_is_here_speaks_in_its_new_session() {
     assert_eq!(proposes(&said), [AppMessage::NoData], "{said:?}");
     let again = s.tick_at(Timestamp::ZERO.after(Duration::from_secs(2)), &[1, 2]);
     assert_eq!(proposes(&again), [], "once is enough");
+}
+
+/// Member 1, whose data were found at 2, has been up to 6, and its server failed at 5 of that. Another incarnation of it is in the view at 8.
+/// `state`: as the others know it at 6, where its log begins. Also what it does with that.
+fn beside_a_server_that_failed(state: &[u8]) -> (Subject, Vec<Effect>) {
+    let mut s = Subject::with_failures(Some(2), None, 2, failures(&[]));
+    for seqno in 3..7 {
+        s.view(seqno, &[1, 2, 3]);
+    }
+    let again = s.replicator.to_return(HISTORY, failures(&[5]));
+    let replicator = Replicator::new(&member(1), again, String::new(), Bounds::default());
+    let mut back = Subject { replicator, index: s.index };
+    let effects = back.reset_to(6, state);
+    back.view(7, &[2, 3]);
+    for n in [2, 3] {
+        back.say(n, AppMessage::Joined);
+    }
+    back.view(8, &[2, 3, 1]);
+    (back, effects)
+}
+
+#[test]
+fn a_server_that_failed_while_nobody_could_hear_it_is_asked_about_and_votes() {
+    let (mut s, _) = beside_a_server_that_failed(&[]);
+    assert!(s.replicator.awaits_result(), "it takes no clients");
+    let said = proposes(&s.tick_at(Timestamp::ZERO.after(Duration::from_secs(2)), &[]));
+    let own = |m: &&AppMessage| matches!(m, AppMessage::Vote { seqno: Seqno(5), class: ErrorClass(77), .. });
+    s.say(1, said.iter().find(own).expect("nobody has heard of it").clone());
+    // It is beyond its floor, and so the server's ballots compare.
+    let lost = Effect::VoteDismissed { seqno: Seqno(5), lost: true };
+    assert_eq!(s.say(2, AppMessage::CloseVote { seqno: Seqno(5) }), [lost]);
+}
+
+#[test]
+fn an_error_that_was_dismissed_in_an_earlier_life_is_not_of_the_data_that_come() {
+    let mut s = Subject::with_failures(None, None, 2, failures(&[3]));
+    s.view(3, &[1, 2, 3]);
+    for n in [2, 3] {
+        s.say(n, AppMessage::Joined);
+    }
+    s.say(1, vote(3, 77));
+    let dismissed = s.say(2, AppMessage::CloseVote { seqno: Seqno(3) });
+    assert_eq!(dismissed, [Effect::VoteDismissed { seqno: Seqno(3), lost: false }]);
+}
+
+#[test]
+fn a_result_in_what_a_new_base_skips_is_compared_with_what_a_server_failed_at() {
+    for (code, contradicted) in [(77, None), (78, Some(Effect::Contradicted { seqno: Seqno(5), held: ErrorClass(77) }))]
+    {
+        let mut other = back(&[]);
+        other.view(8, &[2, 3, 1]);
+        other.say(2, vote(5, code));
+        other.say(3, vote(5, code));
+        assert_eq!(other.replicator.roster().decided(Seqno(5)), Some(ErrorClass(code)));
+        let (s, effects) = beside_a_server_that_failed(&other.state());
+        assert_eq!(effects.into_iter().find(|e| matches!(e, Effect::Contradicted { .. })), contradicted);
+        assert!(!s.replicator.awaits_result());
+    }
 }
 
 /// Swarm seed 78356275: the one that had failed alone died, its vote came before the view in which the other was back, and nobody asked

@@ -219,7 +219,7 @@ impl Cluster {
         }
         let suspect = store.suspect().is_some();
         let position = Position { history: p.history, seqno: p.replicator.handed() };
-        let begins = p.replicator.to_return(position.history);
+        let begins = p.replicator.to_return(position.history, s.db.failures.clone());
         // A position counts only together with the log that led there.
         let with_log = Some(position).filter(|at| at.history == store.base().history);
         p.replicator = Replicator::new(&config.me, begins, String::new(), self.options.bounds);

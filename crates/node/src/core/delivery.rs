@@ -21,6 +21,7 @@ use crate::saved::Saved;
 use crate::{Level, ViewStatus};
 use trireme_replicator::applying::begins_behind;
 use trireme_replicator::message::AppMessage;
+use trireme_replicator::votes::ErrorClass;
 use trireme_replicator::{Effect, Offer, Position, Severity};
 
 /// Bodies from here on are let go of by another thread: giving back the memory of a gigabyte takes tenths of a second.
@@ -439,7 +440,11 @@ impl Core {
                     self.shared.compare_with_vote(seqno, winner);
                 }
             }
-            Effect::VoteDismissed { seqno, lost } => self.shared.votes.dismissed(seqno, lost),
+            Effect::VoteDismissed { seqno, lost } => {
+                if self.shared.votes.dismissed(seqno, lost) {
+                    self.shared.compare_with_vote(seqno, ErrorClass::SUCCESS);
+                }
+            }
             Effect::Remember(failures) => {
                 let result = self.shared.failures.remember(failures);
                 self.shared.complain_of_failures(result);

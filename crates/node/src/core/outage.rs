@@ -107,8 +107,10 @@ impl Core {
             Level::Info,
             format!("the write-set log works again: joining the group at {}:{}", position.0, position.1),
         );
-        let waker = plan.transport.waker();
-        let first = self.inc.replicator.to_return(position.0);
+        // What the server asks for from here on is told to the group. What it failed at before is on record, and is told by the replicator.
+        let desyncs = shared.outage.returned(&shared.commands, plan.transport.waker());
+        shared.complain_of_failures(shared.failures.save());
+        let first = self.inc.replicator.to_return(position.0, shared.failures.known());
         self.conn.cluster.clone_from(&plan.cluster);
         self.conn.peers.clone_from(&plan.peers);
         // The unsent messages of the former incarnation mean nothing now: the others close its streaming transactions
@@ -124,7 +126,6 @@ impl Core {
             self.fail(reason);
         }
         shared.host.settings.with(|o| o.set_group_connected(true));
-        let desyncs = shared.outage.returned(&shared.commands, waker);
         self.inc.owed.extend((0..desyncs).map(|_| Owed::App(AppMessage::Desync)));
         Ok(())
     }

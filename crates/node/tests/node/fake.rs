@@ -447,17 +447,28 @@ impl Fake {
 
     /// A DDL statement.
     pub fn toi(&self, conn: u64, table: &str, action: &str, error: &[u8]) -> Result<u64, Code> {
+        let seqno = self.toi_begin(conn, table, action)?;
+        self.toi_end(conn, error);
+        Ok(seqno)
+    }
+
+    /// A DDL statement that is ordered and under way ...
+    pub fn toi_begin(&self, conn: u64, table: &str, action: &str) -> Result<u64, Code> {
         let keys =
             ToiKeys { keys: vec![vec![b"db", table.as_bytes()]], action: Bytes::copy_from_slice(action.as_bytes()) };
         match self.node().toi_start(ConnId(conn), keys, flags::TRX_START | flags::TRX_END) {
             (Code::Ok, Some(meta)) => {
                 self.store_position(meta.seqno.0, Closed::Data(action.into()));
-                assert_eq!(self.node().toi_end(ConnId(conn), error), Code::Ok);
                 Ok(meta.seqno.0)
             }
             (code, None) => Err(code),
             (code, meta) => panic!("toi_start: {code:?} with {meta:?}"),
         }
+    }
+
+    /// ... and its end.
+    pub fn toi_end(&self, conn: u64, error: &[u8]) {
+        assert_eq!(self.node().toi_end(ConnId(conn), error), Code::Ok);
     }
 
     /// Commits one piece of a streaming transaction.

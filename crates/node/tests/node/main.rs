@@ -2,6 +2,7 @@
 
 mod aborts;
 mod cluster;
+mod failed_statements;
 mod fake;
 mod flight;
 mod flow;

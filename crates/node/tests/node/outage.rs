@@ -1,7 +1,7 @@
 //! The disk with one node's log fails and works again; its server runs on.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 
@@ -14,10 +14,10 @@ use crate::flight::{BY_A_BROKEN_LOG, recorded};
 use crate::operators::block;
 
 /// Bytes.
-const MORE_THAN_A_SEGMENT: usize = 4_000_000;
+pub const MORE_THAN_A_SEGMENT: usize = 4_000_000;
 
 /// Where the log of a node lies: a directory that can be taken away, so that no new segments can be made in it.
-struct Disk {
+pub struct Disk {
     there: PathBuf,
     away: PathBuf,
 }
@@ -30,15 +30,19 @@ impl Disk {
         disk
     }
 
-    fn option(&self) -> String {
+    pub fn there(&self) -> &Path {
+        &self.there
+    }
+
+    pub fn option(&self) -> String {
         format!("gcache.dir={}", self.there.display())
     }
 
-    fn fail(&self) {
+    pub fn fail(&self) {
         fs::rename(&self.there, &self.away).unwrap();
     }
 
-    fn mend(&self) {
+    pub fn mend(&self) {
         fs::rename(&self.away, &self.there).unwrap();
     }
 
@@ -51,7 +55,7 @@ impl Disk {
 }
 
 /// Three nodes, the last one with its log on a disk of its own.
-fn three(cluster: &Cluster) -> (Vec<Host>, Host, Disk) {
+pub fn three(cluster: &Cluster) -> (Vec<Host>, Host, Disk) {
     three_with(cluster, "")
 }
 
@@ -70,13 +74,13 @@ fn three_with(cluster: &Cluster, options: &str) -> (Vec<Host>, Host, Disk) {
 }
 
 /// The disk fails when it needs room for another segment.
-fn break_down(disk: &Disk, writer: &Host, host: &Host) {
+pub fn break_down(disk: &Disk, writer: &Host, host: &Host) {
     disk.fail();
     write_much(writer, MORE_THAN_A_SEGMENT);
     await_out(host);
 }
 
-fn await_out(host: &Host) {
+pub fn await_out(host: &Host) {
     host.wait("out", |s| s.views.last().is_some_and(|v| v.status == ViewStatus::NonPrimary));
     host.wait("says so", |s| {
         s.log.iter().any(|(_, line)| line.contains("until the disk with its write-set log works"))
