@@ -7,6 +7,7 @@ use trireme_replicator::votes::{ErrorClass, Settled};
 use trireme_types::{Member, Seqno};
 
 use crate::cluster::{Cluster, Event, Stop};
+use crate::judge::Part;
 use crate::options::{Kind, Sabotage};
 use crate::rng::{Rng, mix};
 use crate::situations::Situation;
@@ -23,26 +24,29 @@ pub(crate) fn fails_alone(seed: u64, servers: usize) -> usize {
 impl Cluster {
     /// The error with which the server in this place fails to apply an operation. It follows from the seed. In a harmless run all fail
     /// alike, in others one server fails alone.
-    pub(crate) fn error_of(&self, slot: usize, op: u64) -> Option<ErrorClass> {
+    pub(crate) fn error_of(&self, slot: usize, op: u64, part: Part) -> Option<ErrorClass> {
         if self.options.error_share == 0.0 {
             return None;
         }
-        let fails = match self.options.kind {
-            Kind::Harmless => Rng::new(self.options.seed ^ mix(op)).chance(self.options.error_share),
+        let statement = part == Part::Isolated && self.options.statement_error_share > 0.0;
+        let share = if statement { self.options.statement_error_share } else { self.options.error_share };
+        let alike = match self.options.kind {
+            Kind::Harmless => true,
             Kind::Swarm | Kind::Restored | Kind::Large | Kind::Hostile => {
-                fails_alone(self.options.seed, self.slots.len()) == slot
-                    && Rng::new(self.options.seed ^ mix(op)).chance(self.options.error_share)
+                statement && self.options.statements_fail_alike
             }
         };
+        let fails = (alike || fails_alone(self.options.seed, self.slots.len()) == slot)
+            && Rng::new(self.options.seed ^ mix(op)).chance(share);
         fails.then_some(ErrorClass(1 << 63 | op))
     }
 
     /// May the server go on with what is next for it? Not while it waits for the outcome of a vote.
     pub(crate) fn passes_vote(&mut self, slot: usize) -> bool {
         let s = &mut self.slots[slot];
-        let Some((seqno, code)) = s.db.queue.front().and_then(|c| Some((Seqno(c.seqno), c.fails?))) else {
-            return true;
-        };
+        let next = s.db.queue.front().and_then(|c| Some((Seqno(c.seqno), c.fails?, c.own, c.isolated)));
+        let Some((seqno, code, own, isolated)) = next else { return true };
+        let alike = isolated && self.options.statements_fail_alike;
         let Some(p) = &mut s.process else { return true };
         let roster = p.replicator.roster();
         let with_data = |m: &&Member| roster.state(m.node).is_some_and(|state| state >= NodeState::Donor);
@@ -56,7 +60,17 @@ impl Cluster {
                 self.slots[slot].db.note_failure(code);
                 self.on_outcome(slot, seqno, winner)
             }
-            None if members < MEMBERS_MIN || !p.replicator.is_member() => {
+            None if own && p.outage.is_some() => {
+                let _ = p.ballots.unheard(seqno);
+                s.db.note_failure(code);
+                self.outlive(slot);
+                true
+            }
+            None if alike && p.outage.is_some() => {
+                self.fail_in_outage(slot);
+                false
+            }
+            None if !alike && (members < MEMBERS_MIN || !p.replicator.is_member()) => {
                 // Nobody to ask: this time it works.
                 let _ = p.ballots.dismissed(seqno, true);
                 if let Some(change) = s.db.queue.front_mut() {
@@ -70,9 +84,92 @@ impl Cluster {
                 self.slots[slot].db.note_failure(code);
                 self.log(|| format!("n{slot} fails at {seqno}"));
                 self.arose(Situation::InconsistencyVote);
+                if own {
+                    self.break_in_statement(slot);
+                }
                 self.tempt(slot, Stage::Vote);
                 false
             }
+        }
+    }
+
+    /// The disk with the log of a server whose statement has failed is out before the vote is ordered. At one server at a time: the others
+    /// have their data.
+    fn break_in_statement(&mut self, slot: usize) {
+        let alone = (0..self.slots.len())
+            .all(|o| o == slot || self.is_running(o) && !self.sits_out(o) && self.slots[o].db.valid);
+        if self.options.statement_error_share == 0.0 || self.calm || !alone || !self.outages.chance(0.7) {
+            return;
+        }
+        let sick = self.any_sickness();
+        let drops = self.outages.chance(0.3);
+        let works_at = self.now + self.outages.exp(self.options.outage_mean);
+        self.let_disk_refuse(slot, sick, 0, works_at, drops);
+    }
+
+    /// The statement at which the server in this place has failed goes on without its effect, since nobody can hear that.
+    fn outlive(&mut self, slot: usize) {
+        self.arose(Situation::StatementOutlived);
+        self.log(|| format!("n{slot} goes on over a statement that failed"));
+        let s = &mut self.slots[slot];
+        if let Some(change) = s.db.queue.front_mut()
+            && let Some(p) = &mut s.process
+        {
+            change.fails = None;
+            change.rows.clear();
+            p.outlived.insert(Seqno(change.seqno));
+        }
+    }
+
+    /// The disk with the log in this place is out, and nobody hears of a failure. A client's statement goes on, and is compared with the
+    /// result later. `false`: the server has ended.
+    pub(crate) fn abandon_vote_in_outage(&mut self, slot: usize) -> bool {
+        let s = &mut self.slots[slot];
+        let Some(p) = &mut s.process else { return false };
+        p.ballots.abandon();
+        let Some(seqno) = p.voting.take() else { return true };
+        let server = p.server;
+        let Some(next) = s.db.queue.front().filter(|c| Seqno(c.seqno) == seqno) else { return true };
+        if !next.own {
+            self.fail_in_outage(slot);
+            return false;
+        }
+        self.outlive(slot);
+        self.after(0, Event::Applied { slot, server, seqno: seqno.0 });
+        true
+    }
+
+    /// An applier of the server in this place fails while nobody can hear that: its data are not known to be the group's.
+    fn fail_in_outage(&mut self, slot: usize) {
+        let s = &mut self.slots[slot];
+        s.db.invalidate();
+        s.db.queue.clear();
+        self.restart_server(slot);
+    }
+
+    /// How `seqno`, which the server in this place has left behind, went there.
+    fn how_it_went(&self, slot: usize, seqno: Seqno) -> ErrorClass {
+        match self.options.sabotage {
+            Some(Sabotage::OutlivedForgotten) => ErrorClass::SUCCESS,
+            _ => self.slots[slot].db.held(seqno),
+        }
+    }
+
+    /// The vote on `seqno`, which the server in this place has left behind, had this result.
+    fn compare_with_vote(&mut self, slot: usize, seqno: Seqno, winner: ErrorClass) {
+        let outlived = self.slots[slot].process.as_mut().is_some_and(|p| p.outlived.remove(&seqno));
+        if self.how_it_went(slot, seqno) != winner {
+            self.be_inconsistent(slot);
+        } else if outlived {
+            self.arose(Situation::OutlivedConfirmed);
+        }
+    }
+
+    /// The others wait for this member's word on `seqno`, which its server has left behind.
+    fn answer_vote(&mut self, slot: usize, seqno: Seqno) {
+        let class = self.how_it_went(slot, seqno);
+        if let Some(p) = &mut self.slots[slot].process {
+            p.owed.say(AppMessage::Vote { seqno, class, text: String::new() });
         }
     }
 
@@ -104,18 +201,15 @@ impl Cluster {
         self.schedule_step(slot);
     }
 
-    /// Something was applied without error.
+    /// Something was applied, and nobody here waits for the result of a vote on it.
     pub(crate) fn settle_vote(&mut self, slot: usize) {
         let s = &mut self.slots[slot];
         let at = Seqno(s.db.now.position);
         let Some(p) = s.process.as_mut().filter(|p| p.ballots.any()) else { return };
         match p.ballots.settle(at) {
             Settled::Nothing => {}
-            Settled::Owed => {
-                p.owed.say(AppMessage::Vote { seqno: at, class: ErrorClass::SUCCESS, text: String::new() })
-            }
-            Settled::Decided(winner) if winner != ErrorClass::SUCCESS => self.be_inconsistent(slot),
-            Settled::Decided(_) => {}
+            Settled::Owed => self.answer_vote(slot, at),
+            Settled::Decided(winner) => self.compare_with_vote(slot, at, winner),
         }
     }
 
@@ -124,7 +218,7 @@ impl Cluster {
         let applied = s.db.valid && s.db.now.position >= seqno.0;
         let Some(p) = &mut s.process else { return };
         if p.ballots.begun(seqno) && applied && p.ballots.repay(seqno) {
-            p.owed.say(AppMessage::Vote { seqno, class: ErrorClass::SUCCESS, text: String::new() });
+            self.answer_vote(slot, seqno);
         }
     }
 
@@ -134,9 +228,8 @@ impl Cluster {
         let Some(p) = &mut s.process else { return };
         match p.ballots.decided(seqno, winner) {
             Some(()) => self.end_vote(slot, seqno, winner),
-            // It applied without error.
-            None if applied && p.ballots.settle(seqno) == Settled::Decided(winner) && winner != ErrorClass::SUCCESS => {
-                self.be_inconsistent(slot);
+            None if applied && p.ballots.settle(seqno) == Settled::Decided(winner) => {
+                self.compare_with_vote(slot, seqno, winner);
             }
             None => {}
         }
@@ -145,8 +238,10 @@ impl Cluster {
     pub(crate) fn on_vote_dismissed(&mut self, slot: usize, seqno: Seqno, lost: bool) {
         self.arose(Situation::VoteDismissed);
         let Some(p) = &mut self.slots[slot].process else { return };
-        if p.ballots.dismissed(seqno, lost).is_some() {
-            self.end_vote(slot, seqno, ErrorClass::SUCCESS);
+        match p.ballots.dismissed(seqno, lost) {
+            Some(()) => self.end_vote(slot, seqno, ErrorClass::SUCCESS),
+            None if lost => self.compare_with_vote(slot, seqno, ErrorClass::SUCCESS),
+            None => {}
         }
     }
 

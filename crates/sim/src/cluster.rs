@@ -91,6 +91,8 @@ pub(crate) struct Process {
     pub ballots: Ballots<()>,
     /// The server waits for the outcome of the vote on this.
     pub voting: Option<Seqno>,
+    /// Statements that failed and went on, because nobody could hear that, and have no result yet.
+    pub outlived: BTreeSet<Seqno>,
     pub history: Uuid,
     pub last_index: LogIndex,
     pub last_seqno: Seqno,
@@ -889,6 +891,7 @@ impl Cluster {
             absent: Absent::default(),
             owed: Owed::default(),
             ballots: Ballots::remembering(options.bounds.outcomes_max),
+            outlived: BTreeSet::new(),
             voting: None,
             history: Uuid::NIL,
             last_index: LogIndex::ZERO,

@@ -98,6 +98,8 @@ pub struct Change {
     pub fails: Option<ErrorClass>,
     /// A statement in total-order isolation: a death in the middle leaves its beginnings.
     pub isolated: bool,
+    /// It is a client's of this server, who goes on when nobody can hear that it has failed.
+    pub own: bool,
 }
 
 impl Change {
@@ -127,6 +129,7 @@ impl Change {
             stage,
             fails: None,
             isolated: ws.part == Part::Isolated && effect,
+            own: false,
         }
     }
 
@@ -143,6 +146,7 @@ impl Change {
             stage: Staging::Drop(ended),
             fails: None,
             isolated: false,
+            own: false,
         }
     }
 
@@ -374,6 +378,11 @@ impl Database {
         let Some(next) = self.queue.front() else { return };
         let found = Position { history: self.now.history, seqno: Seqno(self.now.position) };
         self.failures.get_or_insert_with(|| Failures::begin(found)).note(Seqno(next.seqno), code);
+    }
+
+    /// How `seqno` went here, as its node notes it.
+    pub fn held(&self, seqno: Seqno) -> ErrorClass {
+        self.failures.as_ref().and_then(|f| f.held(seqno)).unwrap_or(ErrorClass::SUCCESS)
     }
 
     /// The engine stores that it is done with the change that the server has failed to apply.

@@ -9,6 +9,7 @@ use crate::ballots::fails_alone;
 use crate::cluster::{Cluster, Verdict};
 use crate::options::{DbFlush, MS, Options, SEC};
 use crate::outage::Sick;
+use crate::situations::Situation;
 
 /// A calm cluster in which `broken` is.
 fn options(seed: u64, nodes: usize, broken: Option<&str>) -> Options {
@@ -273,6 +274,35 @@ pub fn a_failed_sync(seed: u64, broken: Option<&str>) -> Option<String> {
     assert!(broken.is_some() || !whole, "its log says what it may have lost");
     c.stall_syncs(slot, 1);
     c.join(slot);
+    judged(c)
+}
+
+/// A client's statement in total-order isolation fails, at its own server alone. The log's disk is out before the vote is ordered, so the
+/// statement goes on. Nobody else has a reason to ask how it went.
+pub fn a_failed_statement_in_an_outage(seed: u64, broken: Option<&str>) -> Option<String> {
+    let mut o = options(seed, 3, broken);
+    o.outage_mean = SEC;
+    let mut c = Cluster::formed(o);
+    let slot = (c.the_sequencer() + 1) % 3;
+    c.options.seed = (seed..).find(|seed| fails_alone(*seed, 3) == slot).unwrap_or(seed);
+    (c.options.error_share, c.options.isolated_share) = (1.0, 1.0);
+    c.set_filter(Some(Box::new(move |from, _, m| {
+        let votes = from == slot && matches!(m, Message::Submit { app: true, .. });
+        if votes { Verdict::Hold } else { Verdict::Pass }
+    })));
+    let votes = |c: &Cluster| c.slots[slot].process.as_ref().is_some_and(|p| p.voting.is_some());
+    c.write(slot);
+    c.expect(10 * SEC, "it fails", votes);
+    (c.options.error_share, c.options.isolated_share) = (0.0, 0.0);
+    let works_at = c.now + 2 * SEC;
+    c.break_disk(slot, Sick::Writes, 0, works_at, false);
+    c.write((slot + 1) % 3);
+    c.expect(10 * SEC, "it sits out", |c| c.sits_out(slot));
+    c.set_filter(None);
+    c.release();
+    c.run_for(10 * SEC);
+    let outvoted = c.situations.times(Situation::VoteLost) == 1;
+    assert!(broken.is_some() || outvoted, "{}", c.dump());
     judged(c)
 }
 

@@ -587,7 +587,12 @@ impl Cluster {
                     }
                 }
                 if matches!(ws.part, Part::Whole | Part::Isolated) && verdict {
-                    change.fails = self.error_of(slot, ws.op);
+                    change.fails = self.error_of(slot, ws.op, ws.part);
+                    if change.fails.is_some() && self.options.statements_fail_alike {
+                        // A vote that finds no majority in time counts it as a success.
+                        self.values.no_effect(ws.op);
+                    }
+                    change.own = own.is_some() && ws.part == Part::Isolated;
                 }
                 self.feed(slot, offer, change);
                 if let Some(op) = own.map(|asked| asked.op) {

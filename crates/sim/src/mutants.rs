@@ -7,8 +7,8 @@
 use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 
 use crate::directed::{
-    a_failed_sync, a_lock_in_a_stop, a_statement_in_an_outage, a_switch_under_load, a_vote_of_one, an_old_copy,
-    an_old_disk, cloned, figure_8,
+    a_failed_statement_in_an_outage, a_failed_sync, a_lock_in_a_stop, a_statement_in_an_outage, a_switch_under_load,
+    a_vote_of_one, an_old_copy, an_old_disk, cloned, figure_8,
 };
 use crate::options::{Kind, Options};
 use crate::run::run;
@@ -258,6 +258,7 @@ known! {
     "overtaken-trusted", "26", Runs::TestOfReplicator, "data from before another member went on from half-done ones are gone on with" => "the test of that rule";
     "vote-ignored", "28", swarm(125), "a member that was outvoted about an error goes on with what it has" => "different data in the end";
     "failure-forgotten", "28", swarm(10), "a node that is started again does not know what its server failed at" => "different data in the end";
+    "outlived-forgotten", "28", Runs::Directed { scenario: a_failed_statement_in_an_outage, seeds: 20, floor: 10 }, "a statement that failed in an outage of the log's disk counts as a success" => "different data in the end";
     "contradiction-ignored", "28", swarm(15), "what the data held when they were found is not compared with what the group has decided" => "different data in the end";
     "newcomers-unasked", "28", Runs::Directed { scenario: a_vote_of_one, seeds: 20, floor: 10 },
         "a vote does not wait for members that have not said yet whether they have data" => "a vote that one member decides";

@@ -203,6 +203,8 @@ trireme_types::named! {
         VoteIgnored = "vote-ignored",
         /// A server does not know its failures at its node any more when it is started again (rule 28).
         FailureForgotten = "failure-forgotten",
+        /// A statement that failed in an outage of the log's disk counts as a success (rule 28).
+        OutlivedForgotten = "outlived-forgotten",
         /// A transaction that flow control holds back keeps its locks when an applier wants them.
         RecallForgotten = "recall-forgotten",
     }
@@ -349,6 +351,10 @@ pub struct Options {
     pub isolated_share: f64,
     /// One member fails to apply one write set. In a harmless run: the share of the write sets that all members fail to apply.
     pub error_share: f64,
+    /// The same of the statements in total-order isolation, if they are more. The disk with the log often fails together with a client's own.
+    pub statement_error_share: f64,
+    /// All servers fail alike at those, and not one alone.
+    pub statements_fail_alike: bool,
     /// Share of the write sets on each node: so large that nothing is delivered while they are judged.
     pub large_share: f64,
     /// How long that takes.
@@ -449,6 +455,8 @@ impl Options {
             stream_share: 0.0,
             isolated_share: 0.0,
             error_share: 0.0,
+            statement_error_share: 0.0,
+            statements_fail_alike: false,
             large_share: 0.0,
             judge_mean: 0,
             safety: 0,
@@ -566,6 +574,7 @@ impl Options {
         o.draw_outages();
         o.draw_strikes();
         o.draw_errors();
+        o.draw_failed_statements();
         o.draw_starts();
         o.draw_appliers();
         // Below the newest level a vote does not wait for those that have just come back.
@@ -764,6 +773,25 @@ impl Options {
         }
     }
 
+    /// From a stream of its own, in most of the runs with errors: a client's statement fails, and the disk with its server's log does.
+    fn draw_failed_statements(&mut self) {
+        let mut r = Rng::new(self.seed ^ 0x6673_746d_u64.rotate_left(24));
+        if self.error_share == 0.0 || self.faults.is_empty() || !r.chance(0.7) {
+            return;
+        }
+        self.isolated_share = self.isolated_share.max(r.range(10, 30) as f64 / 100.0);
+        self.statement_error_share = r.range(10, 50) as f64 / 100.0;
+        self.statements_fail_alike = r.chance(0.5);
+        if self.statements_fail_alike {
+            // So many may be in the middle of a vote that their deaths leave nobody with data. One that asks about a forgotten result would
+            // hear of success from the others.
+            self.strikes.clear();
+            self.bounds =
+                Bounds { report_every: self.bounds.report_every, lag_min: self.bounds.lag_min, ..Bounds::default() };
+        }
+        self.outage_mean = r.range(100, 5_000) * MS;
+    }
+
     /// From a stream of its own.
     fn draw_outages(&mut self) {
         let mut r = Rng::new(self.seed ^ 0x006f_7574_u64.rotate_left(24));
@@ -831,7 +859,7 @@ impl Options {
         o.dark = false;
         o.leaves_dead = false;
         o.strikes.clear();
-        o.outage_mean = 0;
+        (o.outage_mean, o.statement_error_share) = (0, 0.0);
         o.room = u64::MAX;
         // All servers fail alike, and one that asks about a forgotten result would hear of success from the others.
         o.bounds = Bounds { report_every: o.bounds.report_every, lag_min: o.bounds.lag_min, ..Bounds::default() };
@@ -873,7 +901,7 @@ impl Options {
         // An old disk has forgotten promises, and only all others together can tell which.
         o.leaves_dead = false;
         o.strikes.clear();
-        o.error_share = 0.0;
+        (o.error_share, o.statement_error_share) = (0.0, 0.0);
         o.outage_mean = 0;
         o.room = u64::MAX;
         o.nodes = r.range(3, 5) as usize;
@@ -918,7 +946,7 @@ impl Options {
         let mut r = Rng::new(seed ^ 0x006c_6172_u64.rotate_left(40));
         let mut o = Options::draw(seed);
         o.kind = Kind::Large;
-        o.error_share = 0.0;
+        (o.error_share, o.statement_error_share) = (0.0, 0.0);
         o.draw_pieces(&mut r);
         o.store = if r.chance(0.5) { StoreKind::Real } else { StoreKind::Fast };
         o.pieced_share = o.pieced_share.max(0.2);
@@ -1044,7 +1072,7 @@ impl fmt::Display for Options {
             "seed {}: {:?} liar {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} mixed {} dark {} founded {} leaves_dead {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
              body_wait {}ms batch {} inflight {} delay {}+{}ms bandwidth {} droppable_loss {} notice {}ms connect {}ms dead_peer {}ms \
              step {}ms x{} sync {}+{}ms checkpoint {} retain {}, {} for members, {} for absent, room {} {:?} index {} backlog {} patience {}ms trim {} ask {} unheard {} silent {} appliers {} optimistic {} think {}ms flow {} x{} for {}ms pauses {}ms every {}ms db {:?} apply {}ms flush {}ms \
-             transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} errors {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm outage {}ms {:?} strikes {:?} faults [",
+             transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} errors {} of statements {} alike {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm outage {}ms {:?} strikes {:?} faults [",
             self.seed,
             self.kind,
             self.liar,
@@ -1118,6 +1146,8 @@ impl fmt::Display for Options {
             self.stream_share,
             self.isolated_share,
             self.error_share,
+            self.statement_error_share,
+            self.statements_fail_alike,
             self.large_share,
             ms(self.judge_mean),
             ms(self.safety),

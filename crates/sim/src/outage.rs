@@ -167,6 +167,9 @@ impl Cluster {
         p.outage = Some(Outage { first, pause: first, holds_up });
         p.group.store_mut().doubt();
         let boot = p.boot;
+        if !self.abandon_vote_in_outage(slot) {
+            return;
+        }
         self.wake_waiting(slot);
         self.after(first, Event::Look { slot, boot });
         self.tempt(slot, Stage::Outage);
@@ -219,7 +222,8 @@ impl Cluster {
         }
         let suspect = store.suspect().is_some();
         let position = Position { history: p.history, seqno: p.replicator.handed() };
-        let begins = p.replicator.to_return(position.history, s.db.failures.clone());
+        let forgotten = self.options.sabotage == Some(Sabotage::OutlivedForgotten);
+        let begins = p.replicator.to_return(position.history, s.db.failures.clone().filter(|_| !forgotten));
         // A position counts only together with the log that led there.
         let with_log = Some(position).filter(|at| at.history == store.base().history);
         p.replicator = Replicator::new(&config.me, begins, String::new(), self.options.bounds);
@@ -276,9 +280,13 @@ impl Cluster {
     /// The server is fed again from where it stands. Before that it is told a view without itself. The model has no use for that one: a
     /// change of the model that carries a view names the transactions that end with it.
     pub(crate) fn resume_feed(&mut self, slot: usize, position: Position) {
-        self.arose(Situation::Resumed);
         let s = &mut self.slots[slot];
         let Some(p) = &mut s.process else { return };
+        if p.stopped.is_some() {
+            // It was outvoted meanwhile.
+            return;
+        }
+        self.situations.arose(Situation::Resumed);
         p.fed = true;
         let stands = (s.db.now.history, s.db.queued_to());
         if stands != (position.history, position.seqno.0) || !s.db.valid {

@@ -148,6 +148,10 @@ situations! {
     DeathInVote = "death in a vote, behind what failed": 40,
     /// And it was outvoted.
     VoteLost = "inconsistency vote lost": 180,
+    /// A client's statement failed and went on, because the disk with the log was out.
+    StatementOutlived = "failed statement goes on in an outage": 55,
+    /// And in the end the group had failed alike.
+    OutlivedConfirmed = "its error confirmed after the outage": 48,
     /// There was no majority for a result in time.
     VoteDismissed = "inconsistency vote dismissed": 0,
     /// A client was told that its commit did not happen.
