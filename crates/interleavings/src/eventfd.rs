@@ -1,4 +1,4 @@
-//! What the transport's waker is made of, in the place of mio; and the poll that it ends.
+//! The parts of mio that the transport's waker is made of, and the poll that it ends.
 
 use std::io;
 use std::sync::Arc;

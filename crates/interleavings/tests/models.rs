@@ -298,11 +298,11 @@ fn a_victim_that_flow_control_holds_lets_go_of_its_locks() {
 const AT: Seqno = Seqno(1);
 const ERROR: ErrorClass = ErrorClass(77);
 
-/// An applier that has applied [`AT`], or failed there, leaves it behind. What it then owes.
-fn leaves(monitor: &OrderMonitor, votes: &Votes) -> Settled {
-    monitor.enter(AT, None).unwrap();
-    assert!(monitor.leave(AT));
-    votes.settle(AT)
+/// An applier that has applied `seqno`, or failed there, leaves it behind. Returns its debt then.
+fn leaves(seqno: Seqno, monitor: &OrderMonitor, votes: &Votes) -> Settled {
+    monitor.enter(seqno, None).unwrap();
+    assert!(monitor.leave(seqno));
+    votes.settle(seqno)
 }
 
 /// An applier is done with [`AT`] while the group thread does `meanwhile`. How often each says that something is to be done.
@@ -310,7 +310,7 @@ fn met_by(meanwhile: impl FnOnce(&OrderMonitor, &Votes) -> bool) -> (bool, Settl
     let (monitor, votes) = (Arc::new(OrderMonitor::new(Seqno(0))), Arc::new(Votes::default()));
     let applier = {
         let (monitor, votes) = (monitor.clone(), votes.clone());
-        thread::spawn(move || leaves(&monitor, &votes))
+        thread::spawn(move || leaves(AT, &monitor, &votes))
     };
     (meanwhile(&monitor, &votes), applier.join().unwrap())
 }
@@ -336,12 +336,15 @@ fn success_where_the_group_decided_for_an_error_is_noticed_once() {
 #[test]
 fn one_vote_hides_no_other() {
     model(|| {
-        let (now, settled) = met_by(|monitor, votes| {
-            assert!(!votes.begun(Seqno(2), || monitor.left()));
-            votes.dismissed(Seqno(2), false);
-            votes.begun(AT, || monitor.left())
-        });
-        assert_eq!(settled, if now { Settled::Nothing } else { Settled::Owed });
+        let (monitor, votes) = (Arc::new(OrderMonitor::new(Seqno(0))), Arc::new(Votes::default()));
+        let applier = {
+            let (monitor, votes) = (monitor.clone(), votes.clone());
+            thread::spawn(move || [1, 2].map(|n| leaves(Seqno(n), &monitor, &votes)))
+        };
+        let now = [1, 2].map(|n| votes.begun(Seqno(n), || monitor.left()));
+        assert!(!votes.begun(Seqno(3), || monitor.left()));
+        votes.dismissed(Seqno(3), false);
+        assert_eq!(applier.join().unwrap(), now.map(|now| if now { Settled::Nothing } else { Settled::Owed }));
     });
 }
 
@@ -357,7 +360,7 @@ fn an_error_is_compared_with_the_result_also_where_nobody_heard_of_it() {
             let (monitor, votes, mailbox) = (monitor.clone(), votes.clone(), mailbox.clone());
             thread::spawn(move || {
                 let heard = votes.failed(AT, || mailbox.push(Word)).wait();
-                (heard, leaves(&monitor, &votes))
+                (heard, leaves(AT, &monitor, &votes))
             })
         };
         mailbox.close(&mut Vec::new());
@@ -530,7 +533,7 @@ fn what_waits_for_something_beside_the_queue_goes_on_after_it() {
 /// No time passes under the scheduler: what is not called would wait for ever.
 const FOR_EVER: Duration = Duration::from_secs(1 << 20);
 
-/// What an applier finds in the log.
+/// The log's disk, as an applier finds it.
 #[derive(Clone, Copy)]
 enum Disk {
     Fails,
@@ -539,7 +542,8 @@ enum Disk {
     Works,
 }
 
-/// The log's disk fails, and the group thread does as `core/outage.rs` has it, up to its return or to the end. What an applier reads meanwhile.
+/// The log's disk fails, and the group thread does as `core/outage.rs` has it, up to its return or to the end. Returns the result of an applier
+/// that reads meanwhile.
 fn read_in_an_outage(comes_back: bool) -> Result<(), Unread> {
     let (outage, mailbox) = (Arc::new(Outage::default()), Arc::new(Mailbox::<Counted, Waker>::default()));
     let disk = Arc::new(Mutex::new(Disk::Fails));
@@ -663,7 +667,7 @@ fn a_group_thread_that_waits_for_its_disk_is_woken_by_the_end() {
     });
 }
 
-/// What a client says to the group thread.
+/// The words of a client to the group thread.
 enum Said {
     ToTheGroup(Arc<Slot<bool>>),
     /// It has its answer.

@@ -72,7 +72,8 @@ impl Outage {
         state.desyncs = 0;
     }
 
-    /// It begins: `reader` reads the commands from here on. Whoever has ended it since found nobody to tell, so `word` does.
+    /// It begins: `reader` reads the commands from here on. If it has been ended since, by a thread that found nobody to tell, `word` tells of
+    /// that.
     pub fn open<L: Letter, W: Wake>(&self, commands: &Mailbox<L, W>, reader: W, word: L) {
         commands.open(reader);
         if self.await_end(Duration::ZERO) {
@@ -165,8 +166,8 @@ impl Outage {
         self.wait_while(Some(longest), |state| !state.ended).ended
     }
 
-    /// Reads out of the log, through outages of its disk. What is lacking in a log that came back is looked for `again` and again, until the
-    /// others have repaired it.
+    /// Reads out of the log, through outages of its disk. A log that came back may lack its end until the others have repaired it: it is looked
+    /// into every `again`.
     pub fn read<T>(&self, again: Duration, look: impl Fn() -> Look<T>) -> Result<T, Unread> {
         loop {
             // Before the look: a log that failed under it is another one after the next return.
