@@ -252,7 +252,7 @@ impl OrderMonitor {
         self.wait_start(seqno, seqno.prev())?;
         let s = self.lock();
         let before = seqno.0.saturating_sub(1);
-        // What was handed to appliers ends, also beyond the last seqno that clients may wait for while no majority is heard.
+        // Each write set that was handed to appliers ends, also beyond the last seqno that clients may wait for while no majority is heard.
         self.wait_position(s, before, None, |s| s.ended >= before, |_| false).map(drop)
     }
 

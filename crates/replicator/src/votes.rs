@@ -143,7 +143,7 @@ impl<W: Clone> Ballots<W> {
         if lost { self.failed.remove(&seqno) } else { None }
     }
 
-    /// This node failed at `seqno`, and nobody will hear that. Whoever waits for the outcome, if it has not come meanwhile.
+    /// This node failed at `seqno`, and nobody will hear that. Returns the waiter, if the outcome has not come meanwhile.
     pub fn unheard(&mut self, seqno: Seqno) -> Option<W> {
         self.failed.remove(&seqno)
     }

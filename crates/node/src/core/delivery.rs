@@ -411,7 +411,7 @@ impl Core {
             }
             Effect::SyncLog => {
                 if let Err(error) = self.inc.group.store_mut().sync_all() {
-                    // What follows rests on it: nothing is given to the server, which therefore cannot sit the outage out either.
+                    // All that follows rests on it: nothing is given to the server, which therefore cannot sit the outage out either.
                     while self.inc.replicator.poll_effect().is_some() {}
                     self.fail_for_good(error.to_string());
                 }

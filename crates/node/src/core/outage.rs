@@ -107,7 +107,7 @@ impl Core {
             Level::Info,
             format!("the write-set log works again: joining the group at {}:{}", position.0, position.1),
         );
-        // What the server asks for from here on is told to the group. What it failed at before is on record, and is told by the replicator.
+        // The group is told what the server asks for from here on. Its failures before that are on record, and the replicator tells of them.
         let desyncs = shared.outage.returned(&shared.commands, plan.transport.waker());
         shared.complain_of_failures(shared.failures.save());
         let first = self.inc.replicator.to_return(position.0, shared.failures.known());

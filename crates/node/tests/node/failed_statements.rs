@@ -1,5 +1,5 @@
 //! A node's own statement in total-order isolation fails, and the disk with its log is out of service before the vote on the error is
-//! ordered. The statement goes on, since nobody can hear the node. What became of it is compared with the group's result all the same.
+//! ordered. The statement goes on, since nobody can hear the node. Its outcome is compared with the group's result all the same.
 
 use std::fs;
 use std::sync::mpsc;
