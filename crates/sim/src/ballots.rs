@@ -256,13 +256,4 @@ impl Cluster {
             self.after(0, Event::Applied { slot, server, seqno: seqno.0 });
         }
     }
-
-    /// Nobody hears this member: its server gets no outcome, ends, and is started again.
-    pub(crate) fn abandon_vote(&mut self, slot: usize) {
-        let Some(p) = &mut self.slots[slot].process else { return };
-        p.ballots.abandon();
-        if p.voting.take().is_some() {
-            p.stopped = Some(Stop::Server("no outcome of a vote".into()));
-        }
-    }
 }

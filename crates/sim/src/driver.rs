@@ -380,7 +380,6 @@ impl Cluster {
                 }
                 self.arose(Situation::NonPrimary);
                 self.set_flow_members(slot);
-                self.abandon_vote(slot);
                 self.withdraw(slot);
                 self.abort_streams(slot);
             }
