@@ -411,9 +411,8 @@ impl<S: LogStore> Group<S> {
         let Some(from) = from else { return };
         let is_later = matches!(self.kinship_of(from), Some(Kinship::Descendant(_)));
         if is_later || self.holds().is_some() && self.data_of(from).is_none() {
-            let told = self.peers.get(&from).and_then(|p| p.told());
-            let declined = told.map(|p| Declined { lineage: p.lineage.clone(), base: p.base, at: now });
-            self.data.declined.extend(declined.map(|d| (from, d)));
+            let Some(log) = self.peers.get(&from).and_then(|p| p.told()) else { return };
+            self.data.declined.insert(from, Declined { lineage: log.lineage.clone(), base: log.base, at: now });
         }
     }
 

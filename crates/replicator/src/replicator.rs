@@ -594,9 +594,8 @@ impl Replicator {
                     if to == NodeState::Synced && self.feed.is_live() {
                         self.emit(Effect::Synced { at: seqno });
                     }
-                    let is_counted = |state| matches!(state, NodeState::Donor | NodeState::Joined | NodeState::Synced);
-                    if is_counted(to) && !is_counted(from) {
-                        // From here on, so those who vote wait for this node too.
+                    if from < NodeState::Donor && to >= NodeState::Donor {
+                        // Counted from here on, so those who vote wait for this node too.
                         self.answer_open_votes();
                     }
                 }

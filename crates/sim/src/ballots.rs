@@ -72,7 +72,7 @@ impl Cluster {
             }
             None if !alike && (members < MEMBERS_MIN || !p.replicator.is_member()) => {
                 // Nobody to ask: this time it works.
-                let _ = p.ballots.dismissed(seqno, true);
+                let _ = p.ballots.unheard(seqno);
                 if let Some(change) = s.db.queue.front_mut() {
                     change.fails = None;
                 }
@@ -141,10 +141,14 @@ impl Cluster {
 
     /// An applier of the server in this place fails while nobody can hear that: its data are not known to be the group's.
     fn fail_in_outage(&mut self, slot: usize) {
-        let s = &mut self.slots[slot];
-        s.db.invalidate();
-        s.db.queue.clear();
+        self.give_up_data(slot);
         self.restart_server(slot);
+    }
+
+    fn give_up_data(&mut self, slot: usize) {
+        let db = &mut self.slots[slot].db;
+        db.invalidate();
+        db.queue.clear();
     }
 
     /// How `seqno`, which the server in this place has left behind, went there.
@@ -192,10 +196,8 @@ impl Cluster {
 
     pub(crate) fn be_inconsistent(&mut self, slot: usize) {
         self.arose(Situation::VoteLost);
-        let s = &mut self.slots[slot];
-        s.db.invalidate();
-        s.db.queue.clear();
-        if let Some(p) = &mut s.process {
+        self.give_up_data(slot);
+        if let Some(p) = &mut self.slots[slot].process {
             p.stopped = Some(Stop::Server("its data are not the group's".into()));
         }
         self.schedule_step(slot);

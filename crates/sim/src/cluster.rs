@@ -345,6 +345,11 @@ impl Slot {
             None => self.disk.as_ref().expect("a slot without a process has its disk"),
         }
     }
+
+    /// Does the log go on from the data? A state of the log may have come in the place of one that did.
+    pub(crate) fn goes_on_from_data(&self) -> bool {
+        self.store().base().seqno.0 <= self.db.now.position
+    }
 }
 
 pub(crate) enum Event {

@@ -836,7 +836,7 @@ impl Cluster {
         let s = &self.slots[slot];
         let goes_on = match &s.process {
             Some(p) => p.fed && !self.is_sent_a_state(slot),
-            None => s.db.now.position >= s.store().base().seqno.0,
+            None => s.goes_on_from_data(),
         };
         // Data that a statement is, or may be, cut off in are gone on with by a copy, or when all voters are there.
         let whole = !s.db.half_done && !s.db.in_statement();

@@ -284,8 +284,7 @@ impl Cluster {
         let servers = || self.servers_left();
         let latest = servers().map(|slot| lineage_of(self.store(slot))).max_by_key(|lineage| lineage.forks().len())?;
         let owners: Vec<usize> = servers().filter(|slot| self.slots[*slot].db.valid).collect();
-        // A state of the log may have come in the place of the log that went on from the data.
-        let goes_on = |owner: usize| self.store(owner).base().seqno.0 <= self.slots[owner].db.now.position;
+        let goes_on = |owner: usize| self.slots[owner].goes_on_from_data();
         let holds =
             |owner: usize, base: &Base| goes_on(owner) && self.store(owner).term_at(base.index) == Some(base.term);
         // By the data, or the log beside them.
