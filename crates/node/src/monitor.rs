@@ -239,10 +239,8 @@ impl OrderMonitor {
     /// that its data do not reach.
     pub fn enter_when_ended(&self, seqno: Seqno) -> Result<(), Interrupted> {
         self.enter(seqno, None)?;
-        let s = self.lock();
-        let before = seqno.0.saturating_sub(1);
         // Cut short where the node leaves: the section is entered all the same.
-        drop(self.wait_position(s, before, None, |s| s.ended >= before, |_| false));
+        let _ = self.wait_ended_before(seqno);
         Ok(())
     }
 
@@ -250,10 +248,13 @@ impl OrderMonitor {
     /// stores by itself, see [`enter_when_ended`](Self::enter_when_ended).
     pub fn wait_start_when_ended(&self, seqno: Seqno) -> Result<(), Interrupted> {
         self.wait_start(seqno, seqno.prev())?;
-        let s = self.lock();
-        let before = seqno.0.saturating_sub(1);
-        // Each write set that was handed to appliers ends, also beyond the last seqno that clients may wait for while no majority is heard.
-        self.wait_position(s, before, None, |s| s.ended >= before, |_| false).map(drop)
+        self.wait_ended_before(seqno)
+    }
+
+    /// Each write set that was handed to appliers ends, also beyond the last seqno that clients may wait for while no majority is heard.
+    fn wait_ended_before(&self, seqno: Seqno) -> Result<(), Interrupted> {
+        let before = seqno.prev().0;
+        self.wait_position(self.lock(), before, None, |s| s.ended >= before, |_| false).map(drop)
     }
 
     /// Waits until everything up to `seqno` can be read.

@@ -320,6 +320,21 @@ pub fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// The third server has left, since its data are not the group's. It is started again with these options and gets a copy; then as
+/// [`goes_on_with`].
+#[track_caller]
+pub fn needs_a_copy(cluster: &Cluster, third: Host, options: &str, others: Vec<Host>) {
+    third.wait("the final view", |s| s.finals == 1);
+    let state = third.grastate(&cluster.sites[2]);
+    assert!(state.contains("00000000-0000-0000-0000-000000000000"), "{state}");
+    third.stop();
+    let mut back = cluster.host(2, Tables::default(), None, options);
+    assert_eq!(back.connect(&cluster.url(), false), Code::Ok, "{:#?}", back.lock().log);
+    back.serve(2);
+    back.wait("synced", |s| s.synced == 1 && s.sst_requests == 1);
+    goes_on_with(back, others);
+}
+
 /// A node that came in commits like the others; then as [`agree`].
 #[track_caller]
 pub fn goes_on_with(host: Host, mut others: Vec<Host>) {

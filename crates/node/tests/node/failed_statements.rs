@@ -7,8 +7,8 @@ use std::thread::{self, JoinHandle};
 
 use trireme_node::{Code, ViewStatus};
 
-use crate::cluster::{Cluster, Host, goes_on_with};
-use crate::fake::{End, State, Tables, until};
+use crate::cluster::{Cluster, Host, goes_on_with, needs_a_copy};
+use crate::fake::{End, State, until};
 use crate::operators::block;
 use crate::outage::{Disk, MORE_THAN_A_SEGMENT, await_out, three};
 
@@ -142,15 +142,7 @@ impl Story {
     #[track_caller]
     fn leaves(self) {
         let Story { cluster, hosts, third, disk } = self;
-        third.wait("the final view", |s| s.finals == 1);
-        let state = third.grastate(&cluster.sites[2]);
-        assert!(state.contains("00000000-0000-0000-0000-000000000000"), "{state}");
-        third.stop();
-        let mut back = cluster.host(2, Tables::default(), None, &disk.option());
-        assert_eq!(back.connect(&cluster.url(), false), Code::Ok, "{:#?}", back.lock().log);
-        back.serve(2);
-        back.wait("synced", |s| s.synced == 1 && s.sst_requests == 1);
-        goes_on_with(back, hosts);
+        needs_a_copy(&cluster, third, &disk.option(), hosts);
     }
 }
 
