@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use trireme_surface::texts;
 use trireme_types::{
-    DecodeError, Level, LogIndex, Member, NodeId, Reader, Seqno, Timestamp, Uuid, View, VoterSet, Writer,
+    DecodeError, Incarnation, Level, LogIndex, Member, NodeId, Reader, Seqno, Timestamp, Uuid, View, VoterSet, Writer,
 };
 
 use crate::failures::Failures;
@@ -252,6 +252,8 @@ pub struct Replicator {
     reported: Seqno,
     /// Votes without a result, and since when they were seen, or a result was last asked for.
     votes_since: BTreeMap<Seqno, Timestamp>,
+    /// Members that lost a vote and have not left yet, in the life in which they did: their data are not the group's.
+    outvoted: Vec<(NodeId, Incarnation)>,
     /// When those that are waited for were last looked at.
     hurried: Timestamp,
     effects: VecDeque<Effect>,
@@ -288,6 +290,7 @@ impl Replicator {
             speak: false,
             reported: Seqno::ZERO,
             votes_since: BTreeMap::new(),
+            outvoted: Vec::new(),
             hurried: Timestamp::ZERO,
             effects: VecDeque::new(),
             #[cfg(feature = "mutants")]
@@ -622,21 +625,25 @@ impl Replicator {
                     self.votes_since.remove(&seqno);
                     self.on_vote_begun(seqno);
                 }
-                roster::Effect::VoteDone { seqno, winner, losers: _ } => match &self.feed {
-                    Feed::Nobody { .. } | Feed::Ended { .. } => {}
-                    // A write set below the floor came with the data, and its result is compared with what is known of them.
-                    Feed::Live { floor, .. } | Feed::Returning { floor, .. } => {
-                        if seqno > *floor {
-                            self.emit(Effect::VoteDone { seqno, winner, applied: true });
-                        } else {
-                            self.compare(seqno, winner);
+                roster::Effect::VoteDone { seqno, winner, losers } => {
+                    self.note_outvoted(&losers);
+                    match &self.feed {
+                        Feed::Nobody { .. } | Feed::Ended { .. } => {}
+                        // A write set below the floor came with the data, and its result is compared with what is known of them.
+                        Feed::Live { floor, .. } | Feed::Returning { floor, .. } => {
+                            if seqno > *floor {
+                                self.emit(Effect::VoteDone { seqno, winner, applied: true });
+                            } else {
+                                self.compare(seqno, winner);
+                            }
+                        }
+                        Feed::Idle(_) | Feed::HalfDone(_) | Feed::Copying(_) => {
+                            self.emit(Effect::VoteDone { seqno, winner, applied: false });
                         }
                     }
-                    Feed::Idle(_) | Feed::HalfDone(_) | Feed::Copying(_) => {
-                        self.emit(Effect::VoteDone { seqno, winner, applied: false });
-                    }
-                },
+                }
                 roster::Effect::VoteDismissed { seqno, losers } => {
+                    self.note_outvoted(&losers);
                     let lost = losers.contains(&self.me.node);
                     match &self.feed {
                         // Nobody has confirmed an error of an earlier life.
@@ -656,6 +663,13 @@ impl Replicator {
                 }
             }
         }
+    }
+
+    fn note_outvoted(&mut self, losers: &[NodeId]) {
+        let lives = losers.iter().filter_map(|node| self.roster.view().get(*node)).map(|m| (m.node, m.incarnation));
+        self.outvoted.extend(lives);
+        let view = self.roster.view();
+        self.outvoted.retain(|(node, life)| view.get(*node).is_some_and(|m| m.incarnation == *life));
     }
 
     /// An earlier life of this member has done what follows from the newest delivery, as far as its server has applied.
@@ -820,6 +834,8 @@ impl Replicator {
 
     fn on_non_primary(&mut self) -> bool {
         let was = std::mem::replace(&mut self.member, false);
+        // Nobody could answer meanwhile: an open vote has its whole time once more.
+        self.votes_since.clear();
         self.on_abandoned();
         was
     }
@@ -1441,6 +1457,7 @@ impl Replicator {
             .iter()
             .filter(|(_, since)| now.since(**since) > self.bounds.vote_patience)
             .map(|(s, _)| *s)
+            .filter(|seqno| self.roster.dismissal_spares_data(*seqno, &self.outvoted))
             .collect();
         for seqno in late {
             // A second one that is on its way would end a vote that begins anew behind the first.

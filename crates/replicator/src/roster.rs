@@ -213,6 +213,16 @@ impl Roster {
         self.votes.keys().copied().collect()
     }
 
+    /// Does a member that is known to have data stay when those that failed at `seqno` leave? `outvoted` leave anyway.
+    pub fn dismissal_spares_data(&self, seqno: Seqno, outvoted: &[(NodeId, Incarnation)]) -> bool {
+        let failed = |node| {
+            let class = self.votes.get(&seqno).and_then(|vote| vote.classes.get(&node));
+            class.is_some_and(|class| *class != ErrorClass::SUCCESS)
+        };
+        let stays = |m: &MemberState| !failed(m.node) && !outvoted.contains(&(m.node, m.incarnation));
+        self.members.iter().any(|m| self.counted(m) && stays(m))
+    }
+
     pub fn decided(&self, seqno: Seqno) -> Option<ErrorClass> {
         self.decided.iter().find(|(s, _)| *s == seqno).map(|(_, winner)| *winner)
     }

@@ -710,6 +710,40 @@ fn a_vote_that_begins_anew_after_a_dismissal_has_its_whole_time() {
     assert_eq!(closes(&mut s, 114), 0);
     assert_eq!(closes(&mut s, 123), 0);
     assert_eq!(closes(&mut s, 125), 1);
+    // Nobody can answer without a majority.
+    s.replicator.handle_non_primary();
+    s.view(20, &[2, 3, 1]);
+    assert_eq!(closes(&mut s, 200), 0);
+    assert_eq!(closes(&mut s, 209), 0);
+    assert_eq!(closes(&mut s, 211), 1);
+}
+
+/// All that are known to have data failed alike, or have lost a vote. The others may have none.
+#[test]
+fn a_vote_is_not_dismissed_while_that_would_take_the_last_data() {
+    let mut s = back(&[]);
+    s.replicator.handle_level(Level::WAITS_FOR_ALL);
+    s.view(8, &[2, 3, 4, 1]);
+    for n in 1..=3 {
+        s.say(n, AppMessage::Joined);
+    }
+    let closes = |s: &mut Subject, second: u64| {
+        let said = s.tick_as(Timestamp::ZERO.after(Duration::from_secs(second)), &[], true);
+        proposes(&said).contains(&AppMessage::CloseVote { seqno: Seqno(9) })
+    };
+    s.replicator.handle_ordered(LogIndex(40), Seqno(9), false);
+    // The third loses, and has not left yet.
+    for (n, class) in [(1, 77), (2, 77), (3, 78), (4, 77)] {
+        s.say(n, vote(8, class));
+    }
+    s.say(1, vote(9, 77));
+    assert!(!closes(&mut s, 100));
+    assert!(closes(&mut s, 111), "the second has data");
+    s.say(2, vote(9, 77));
+    assert!(!closes(&mut s, 150));
+    // The fourth has data, and has not answered.
+    s.say(4, AppMessage::Joined);
+    assert!(closes(&mut s, 170));
 }
 
 /// Its word of an earlier life is all that is known of what its data hold.
