@@ -68,7 +68,7 @@ pub enum Command {
         body: Bytes,
     },
     /// The slot, if any, is filled when the message has been delivered here (true), or with false: it could not be sent, will never be
-    /// ordered, or was given up (`PendingApp::give_up`). Without one the message is sent again until it is ordered.
+    /// ordered, or was given up (`replicator::proposals`). Without one the message is sent again until it is ordered.
     App {
         message: AppMessage,
         slot: Option<Arc<Slot<bool>>>,

@@ -5,7 +5,6 @@
 //! begins in `feed`, what every turn looks after in `house`, flow control in `throttle`, the time without a log in `outage`, the end in `ending`.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,7 +17,7 @@ use trireme_surface::texts;
 use trireme_types::{DecodeError, NodeId, Seqno, Timestamp, View, Writer, panic_text};
 use trireme_wslog::Synced;
 
-use crate::command::{Command, Outcome};
+use crate::command::Command;
 use crate::index::Work;
 use crate::item::Item;
 use crate::mailbox::Letter;
@@ -42,7 +41,7 @@ mod past;
 mod terms;
 mod throttle;
 
-use connection::{Connection, HeldAnswer, Pending, ProposalId};
+use connection::Connection;
 use ending::Ending;
 use incarnation::{Incarnation, Syncing};
 
@@ -389,6 +388,8 @@ impl Core {
         if let Some(slot) = self.conn.connected.take() {
             slot.fill(Err(ConnectError::Closed));
         }
+        self.withdraw();
+        self.conn.proposals.end();
         self.hang_up().into_iter().for_each(Letter::refuse);
         self.shared.votes.end();
         self.shared.outage.over();
@@ -409,16 +410,15 @@ impl Core {
         self.shared.queue.close();
     }
 
-    /// All who wait for the group are answered, and nobody is heard from here on. Commands that came too late.
+    /// All who wait for the group are answered, and nobody is heard from here on. The fates of own proposals are decided before. Returns the
+    /// commands that came too late.
     fn hang_up(&mut self) -> Vec<Command> {
-        self.abandon_all();
+        self.settle_proposals();
+        self.drop_held_back();
         self.shared.status.change_flow(|f| {
             f.pause(Instant::now(), false);
             f.requested = false;
         });
-        for (_, pending) in self.conn.pending_app.drain() {
-            pending.give_up();
-        }
         for (_, slot) in self.conn.reads.drain() {
             slot.fill(None);
         }
@@ -569,32 +569,9 @@ impl Core {
     /// Each client that waits for a write set is answered.
     fn abandon_all(&mut self) {
         self.withdraw();
-        for (_, pending) in std::mem::take(&mut self.conn.pending) {
-            if let Pending::Owned { slot, .. } = pending {
-                self.abandon(&slot);
-            }
-        }
-        for HeldAnswer { slot, .. } in std::mem::take(&mut self.conn.held_answers) {
-            self.abandon(&slot);
-        }
+        self.conn.proposals.drop_clients();
+        self.settle_proposals();
         self.drop_held_back();
-    }
-
-    /// Takes out those who wait however long it lasts, with what they wait for.
-    fn take_patient(&mut self) -> HashMap<ProposalId, Pending> {
-        let (held, impatient): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.conn.held_answers).into_iter().partition(|a| a.patient);
-        self.conn.held_answers = impatient;
-        // It is delivered once more.
-        let held = held.into_iter().map(|a| (a.key, Pending::Owned { slot: a.slot, patient: true }));
-        let patient = |_: &ProposalId, p: &mut Pending| matches!(p, Pending::Owned { patient: true, .. });
-        self.conn.pending.extract_if(patient).chain(held).collect()
-    }
-
-    /// The outcome of what was sent is left open (rule 22).
-    fn abandon(&self, slot: &Slot<Outcome>) {
-        self.shared.status.counters.unknown_outcomes.fetch_add(1, Relaxed);
-        slot.fill(Outcome::Abandoned);
     }
 
     fn server_view(&self, status: ViewStatus, seqno: Option<Seqno>, view: &View) -> ServerView {

@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use trireme_replicator::desyncs::Desyncs;
 use trireme_replicator::message::AppMessage;
 
 use crate::mailbox::{Letter, Mailbox, Wake};
@@ -17,18 +18,8 @@ struct State {
     out: bool,
     /// How often the log was opened again.
     returns: u64,
-    /// How often the server has asked to be desynced, and not been resynced since.
-    desyncs: u32,
-}
-
-impl State {
-    fn count(&mut self, message: &AppMessage) {
-        match message {
-            AppMessage::Desync => self.desyncs += 1,
-            AppMessage::Resync => self.desyncs = self.desyncs.saturating_sub(1),
-            _ => {}
-        }
-    }
+    /// Counted here, as threads count in an outage themselves.
+    desyncs: Desyncs,
 }
 
 #[derive(Default)]
@@ -69,7 +60,7 @@ impl Outage {
         let mut state = self.lock();
         state.ended = false;
         state.out = false;
-        state.desyncs = 0;
+        state.desyncs = Desyncs::default();
     }
 
     /// It begins: `reader` reads the commands from here on. If it has been ended since, by a thread that found nobody to tell, `word` tells of
@@ -108,16 +99,16 @@ impl Outage {
         state.out = false;
         state.returns += 1;
         self.changed.notify_all();
-        state.desyncs
+        state.desyncs.count()
     }
 
     /// By the group thread: something that the server has asked for by [`Outage::ask`] was ordered. Before its thread hears of that.
     pub fn ordered(&self, message: &AppMessage) {
-        self.lock().count(message);
+        self.lock().desyncs.heard(message);
     }
 
     /// Asks the group for a desync or its end by `say`. In an outage nobody is told, and the group is when this node comes back. False: the
-    /// group was not told; a resync counts all the same, as the server goes on without its desync whatever it is told.
+    /// group was not told.
     pub fn ask(&self, message: &AppMessage, say: impl Fn() -> bool) -> bool {
         loop {
             let seen = self.lock().returns;
@@ -127,10 +118,8 @@ impl Outage {
             let mut state = self.lock();
             // Else this node came back in between, and has told the group what counted before this.
             if state.returns == seen {
-                if state.out || matches!(message, AppMessage::Resync) {
-                    state.count(message);
-                }
-                return state.out;
+                let out = state.out;
+                return state.desyncs.unheard(message, out);
             }
         }
     }

@@ -7,6 +7,7 @@
 
 pub mod absent;
 pub mod applying;
+pub mod desyncs;
 pub mod failures;
 pub mod feed;
 pub mod flow;
@@ -16,6 +17,7 @@ pub mod message;
 mod mutant;
 pub mod position;
 pub mod progress;
+pub mod proposals;
 mod replicator;
 pub mod retention;
 pub mod roster;

@@ -11,7 +11,6 @@ use trireme_order::{Delivery, LogStore};
 use trireme_surface::texts;
 use trireme_types::{Base, LogIndex, Member, ProposalNumber, Seqno, Session, Uuid, View, Weight};
 
-use super::connection::{AwaitedBy, HeldAnswer, Pending, PendingApp, ProposalId, take_skipped};
 use super::past::{Entry, Past};
 use super::{Core, unreadable};
 use crate::command::Outcome;
@@ -21,6 +20,7 @@ use crate::saved::Saved;
 use crate::{Level, ViewStatus};
 use trireme_replicator::applying::begins_behind;
 use trireme_replicator::message::AppMessage;
+use trireme_replicator::proposals::ProposalId;
 use trireme_replicator::votes::ErrorClass;
 use trireme_replicator::{Effect, Offer, Position, Severity};
 
@@ -70,18 +70,10 @@ impl Core {
             self.pass(base.seqno);
         }
         self.shared.data.set_history(base.history);
-        // Write sets need no such answer: a server that goes on was given all that lie before the state.
-        let own = base.newest_of(self.inc.me.node);
-        let skipped = own.map(|last| take_skipped(&mut self.conn.pending_app, last)).unwrap_or_default();
+        self.conn.proposals.reset(base.newest_of(self.inc.me.node));
         // A thread that is told of the new state can also read it.
         self.publish();
-        for app in skipped {
-            match app.awaited_by {
-                // The state told it what became of it. It is not on its way any more, as if it had been lost.
-                AwaitedBy::Replicator => self.app_lost(app),
-                AwaitedBy::Thread(_) | AwaitedBy::Nobody | AwaitedBy::GivenUp => self.app_ordered(app),
-            }
-        }
+        self.settle_proposals();
     }
 
     pub(super) fn begin_work(&mut self, work: Work) {
@@ -197,8 +189,9 @@ impl Core {
         counters.received(bytes);
         self.inc.flow.count(session.node == self.inc.me.node);
         if session.node == self.inc.me.node {
-            self.note_session(session.number);
-            if let Some(Pending::Owned { slot, patient }) = self.conn.pending.remove(&ProposalId::of(session, number)) {
+            self.conn.proposals.session_begun(session.number);
+            self.settle_proposals();
+            if let Some(ordered) = self.conn.proposals.write_set_ordered(ProposalId::of(session, number)) {
                 self.inc.replicator.handle_ordered(index, seqno, true);
                 if let Some(ws) = ws {
                     self.shared.status.counters.replicated(bytes, ws);
@@ -208,16 +201,8 @@ impl Core {
                     self.note_conflict(index, seqno, &verdict);
                 }
                 let outcome = Outcome::Ordered { seqno, ok: verdict.ok(), depends_on: verdict.depends_on, body };
-                if self.inc.replicator.is_live() {
-                    slot.fill(outcome);
-                } else {
-                    self.conn.held_answers.push(HeldAnswer {
-                        key: ProposalId::of(session, number),
-                        slot,
-                        patient,
-                        outcome,
-                    });
-                }
+                self.conn.proposals.answer(ordered, outcome, self.inc.replicator.is_live());
+                self.settle_proposals();
                 return;
             }
         }
@@ -327,7 +312,8 @@ impl Core {
         body: &Bytes,
     ) {
         if session.node == self.inc.me.node {
-            self.note_session(session.number);
+            self.conn.proposals.session_begun(session.number);
+            self.settle_proposals();
         }
         self.count_past(&Entry::Message, seqno);
         let Ok(message) = AppMessage::decode(body) else { return };
@@ -337,10 +323,9 @@ impl Core {
         // A thread that is told of the new state can also read it.
         self.publish();
         self.carry_out();
-        if session.node == self.inc.me.node
-            && let Some(app) = self.conn.pending_app.remove(&ProposalId::of(session, number))
-        {
-            self.app_ordered(app);
+        if session.node == self.inc.me.node {
+            self.conn.proposals.message_ordered(ProposalId::of(session, number));
+            self.settle_proposals();
         }
     }
 
@@ -363,10 +348,7 @@ impl Core {
             Effect::Log(severity, text) => self.shared.host.log(level(severity), text),
             Effect::News(severity, text) => self.log_ordered(level(severity), text),
             Effect::Propose(message) => match self.propose_app(&message) {
-                Some(key) if matches!(message, AppMessage::StateRequest { .. }) => {
-                    self.conn.pending_app.insert(key, PendingApp { message, awaited_by: AwaitedBy::Replicator });
-                }
-                Some(_) => {}
+                Some(id) => self.conn.proposals.replicator_said(id, message),
                 None => {
                     let now = self.now();
                     self.inc.replicator.handle_refused(now, &message);

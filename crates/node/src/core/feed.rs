@@ -11,7 +11,6 @@ use trireme_surface::texts;
 use trireme_types::{Seqno, View};
 
 use super::Core;
-use super::connection::HeldAnswer;
 use super::incarnation::Unfed;
 use crate::item::Item;
 use crate::stop_signal;
@@ -96,8 +95,7 @@ impl Core {
                 self.tell(item);
             }
         }
-        for HeldAnswer { slot, outcome, .. } in std::mem::take(&mut self.conn.held_answers) {
-            slot.fill(outcome);
-        }
+        self.conn.proposals.release();
+        self.settle_proposals();
     }
 }

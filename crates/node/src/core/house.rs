@@ -12,8 +12,7 @@ use trireme_wslog::{Trim, TrimAnswer};
 use trireme_replicator::Sight;
 
 use super::Core;
-use super::connection::Pending;
-use super::incarnation::{Owed, Unfed};
+use super::incarnation::Unfed;
 use crate::Level;
 use crate::settings::{durability_name, unix_time};
 use trireme_replicator::absent::others;
@@ -144,36 +143,23 @@ impl Core {
         }
     }
 
-    /// No majority for long: who can be given a truthful answer gets it (rule 22). Rollbacks and messages that must not get
-    /// lost are repeated once it is certain that they were not ordered.
+    /// No majority for long.
     pub(super) fn give_up_waiting(&mut self) {
-        if self.conn.pending.is_empty() && self.conn.pending_app.is_empty() {
+        if self.conn.proposals.is_empty() {
             return;
         }
         self.inc.group.abandon_pending();
         self.inc.replicator.handle_abandoned();
-        let impatient = |p: &Pending| matches!(p, Pending::Owned { patient: false, .. });
-        let keys: Vec<_> = self.conn.pending.iter().filter(|(_, p)| impatient(p)).map(|(key, _)| *key).collect();
-        for key in keys {
-            if let Some(Pending::Owned { slot, .. }) = self.conn.pending.remove(&key) {
-                self.abandon(&slot);
-            }
-        }
-        let messages = std::mem::take(&mut self.conn.pending_app).into_iter();
-        self.conn.pending_app = messages.filter_map(|(key, app)| Some((key, app.give_up()?))).collect();
+        self.conn.proposals.give_up();
+        self.settle_proposals();
         self.drain();
     }
 
     pub(super) fn pay_owed(&mut self) {
-        if self.inc.owed.is_empty() || self.inc.group.status().phase != Phase::Primary {
+        if !self.conn.proposals.owes() || self.inc.group.status().phase != Phase::Primary {
             return;
         }
-        for owed in std::mem::take(&mut self.inc.owed) {
-            match owed {
-                Owed::App(message) => self.propose_owed(message),
-                Owed::Rollback(body) => self.propose_rollback(body),
-            }
-        }
+        self.propose_owed();
         self.drain();
     }
 

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use trireme_order::{Group, JoinState, LogStore, Output};
 use trireme_replicator::absent::Absent;
 use trireme_replicator::flow::Flow;
-use trireme_replicator::message::AppMessage;
 use trireme_replicator::progress::CatchUp;
 use trireme_replicator::retention::EngineDisk;
 use trireme_replicator::{self as replicator, Bounds, Replicator};
@@ -25,12 +24,6 @@ use crate::log::{self, Log, LogIo};
 use crate::recover::Engine;
 use crate::shared::Shared;
 use crate::startup::{Plan, Start};
-
-/// An entry that has to be ordered once this node is a member again.
-pub(super) enum Owed {
-    App(AppMessage),
-    Rollback(Bytes),
-}
 
 /// The data that a server has before it is fed, and their end.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -77,11 +70,6 @@ pub(super) struct Incarnation {
     // Between them and the server.
     /// Items that the replicator keeps back from the server: from `hand` to `catch_up_from`, or to a snapshot that skips them (`on_reset`).
     pub(super) backlog: Backlog,
-    /// Messages and rollbacks that must be ordered and were not, in order: from an attempt in vain (`inputs.rs`) to the next one as a member
-    /// (`pay_owed`). A return begins with the desyncs that still count.
-    pub(super) owed: VecDeque<Owed>,
-    /// Newest own session of which something was ordered; 0: none. Only rises (`note_session`).
-    pub(super) session: u64,
     /// Deliveries are of before this incarnation was in the group, and no news. `None` from its first own view on (`end_past`).
     pub(super) past: Option<Past>,
     /// The write sets that the server missed are being applied: from `catch_up_from` to the last of them (`tell_progress`).
@@ -205,8 +193,6 @@ impl Incarnation {
             flow: Flow::new(me.node),
             absent: Absent::default(),
             backlog: Backlog::default(),
-            owed: VecDeque::new(),
-            session: 0,
             past: Some(Past::begin()),
             catch_up: None,
             non_primary_since: None,

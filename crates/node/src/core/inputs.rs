@@ -1,6 +1,7 @@
 //! The inputs: events of the transport, and commands of the server's threads.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -12,13 +13,14 @@ use trireme_surface::texts;
 use trireme_transport::{DownCause, Isolation, NetEvent};
 
 use super::Core;
-use super::connection::{AwaitedBy, Held, Pending, PendingApp, ProposalId};
-use super::incarnation::{Owed, Unfed};
+use super::connection::Held;
+use super::incarnation::Unfed;
 use crate::Level;
 use crate::command::{Command, KeysRefused, Outcome};
 use crate::slot::Slot;
 use trireme_replicator::feed::is_trivial;
 use trireme_replicator::message::AppMessage;
+use trireme_replicator::proposals::{Client, Fate, Owed, ProposalId};
 
 /// A node that has not heard the sequencer for so long, several heartbeats, was frozen or cut off from it.
 const OUT_OF_TOUCH_AFTER: Duration = Duration::from_millis(300);
@@ -95,13 +97,11 @@ impl Core {
             Command::BacklogSank | Command::IndexBack => {}
             Command::FlowOptions => self.set_flow_options(),
             Command::ProposeUnowned { body } => self.propose_rollback(body),
-            Command::App { message, slot: None } => self.propose_owed(message),
-            Command::App { message, slot: Some(slot) } => match self.propose_app(&message) {
-                Some(key) => {
-                    self.conn.pending_app.insert(key, PendingApp { message, awaited_by: AwaitedBy::Thread(slot) });
-                }
-                None => self.app_lost(PendingApp { message, awaited_by: AwaitedBy::Thread(slot) }),
-            },
+            Command::App { message, slot } => {
+                let id = self.propose_app(&message);
+                self.conn.proposals.said(id, message, slot);
+                self.settle_proposals();
+            }
             Command::Read { slot } if !self.inc.replicator.is_member() => slot.fill(None),
             Command::Read { slot } => {
                 let id = self.conn.next_read;
@@ -186,7 +186,7 @@ impl Core {
         let now = self.now();
         match self.inc.group.propose(now, body.into_bytes()) {
             Ok((session, number)) => {
-                self.conn.pending.insert(ProposalId::of(session, number), Pending::Owned { slot, patient });
+                self.conn.proposals.sent(ProposalId::of(session, number), Client { waiter: slot, patient });
             }
             Err(_) => slot.fill(Outcome::NotSent),
         }
@@ -194,81 +194,52 @@ impl Core {
 
     pub(super) fn propose_rollback(&mut self, body: Bytes) {
         let now = self.now();
-        match self.inc.group.propose(now, body.clone()) {
-            Ok((session, number)) => {
-                self.conn.pending.insert(ProposalId::of(session, number), Pending::Unowned { body });
+        let sent = self.inc.group.propose(now, body.clone()).ok();
+        self.conn.proposals.rollback_sent(sent.map(|(session, number)| ProposalId::of(session, number)), body);
+    }
+
+    /// As a member again: what has to be ordered and was not.
+    pub(super) fn propose_owed(&mut self) {
+        for owed in self.conn.proposals.take_owed() {
+            match owed {
+                Owed::Message(message) => {
+                    let id = self.propose_app(&message);
+                    self.conn.proposals.said(id, message, None);
+                }
+                Owed::Rollback(body) => self.propose_rollback(body),
             }
-            Err(_) => self.inc.owed.push_back(Owed::Rollback(body)),
         }
     }
 
-    pub(super) fn propose_owed(&mut self, message: AppMessage) {
-        match self.propose_app(&message) {
-            Some(key) => {
-                self.conn.pending_app.insert(key, PendingApp { message, awaited_by: AwaitedBy::Nobody });
+    /// Tells what has become of own proposals.
+    pub(super) fn settle_proposals(&mut self) {
+        while let Some(fate) = self.conn.proposals.poll() {
+            match fate {
+                Fate::Answered(slot, outcome) => slot.fill(outcome),
+                Fate::Withdrawn(slot) | Fate::NeverOrdered(slot) => slot.fill(Outcome::NotSent),
+                Fate::Open(slot) => {
+                    self.shared.status.counters.unknown_outcomes.fetch_add(1, Relaxed);
+                    slot.fill(Outcome::Abandoned);
+                }
+                Fate::Heard(slot, message) => {
+                    self.shared.outage.ordered(&message);
+                    slot.fill(true);
+                }
+                Fate::Unheard(slot, _) => slot.fill(false),
+                Fate::Lost(message) => {
+                    let now = self.now();
+                    self.inc.replicator.handle_lost(now, &message);
+                    self.carry_out();
+                }
             }
-            None => self.inc.owed.push_back(Owed::App(message)),
-        }
-    }
-
-    /// Something of the own session `number` was ordered: what belongs to an older session and was not ordered before never
-    /// will be (rules 4, 23).
-    pub(super) fn note_session(&mut self, number: u64) {
-        if number <= self.inc.session {
-            return;
-        }
-        self.inc.session = number;
-        let keys = self.conn.pending.keys().chain(self.conn.pending_app.keys());
-        let lost: Vec<_> = keys.copied().filter(|id| id.session < number).collect();
-        for key in lost {
-            self.never_ordered(key);
-        }
-    }
-
-    /// It is certain that this proposal will not be ordered. The client that waits hears of it; a message that must not get
-    /// lost is owed.
-    fn never_ordered(&mut self, key: ProposalId) {
-        match self.conn.pending.remove(&key) {
-            Some(Pending::Owned { slot, .. }) => slot.fill(Outcome::NotSent),
-            Some(Pending::Unowned { body }) => self.inc.owed.push_back(Owed::Rollback(body)),
-            None => {}
-        }
-        if let Some(app) = self.conn.pending_app.remove(&key) {
-            self.app_lost(app);
-        }
-    }
-
-    /// This message was not ordered and never will be.
-    pub(super) fn app_lost(&mut self, app: PendingApp) {
-        let Some(PendingApp { message, awaited_by }) = app.give_up() else { return };
-        match awaited_by {
-            AwaitedBy::Nobody => self.inc.owed.push_back(Owed::App(message)),
-            AwaitedBy::Replicator => {
-                let now = self.now();
-                self.inc.replicator.handle_lost(now, &message);
-                self.carry_out();
-            }
-            AwaitedBy::Thread(_) | AwaitedBy::GivenUp => {}
-        }
-    }
-
-    /// This message was ordered, and has its effect here.
-    pub(super) fn app_ordered(&mut self, app: PendingApp) {
-        match app.awaited_by {
-            AwaitedBy::Thread(slot) => {
-                self.shared.outage.ordered(&app.message);
-                slot.fill(true);
-            }
-            AwaitedBy::Nobody | AwaitedBy::Replicator => {}
-            AwaitedBy::GivenUp => self.inc.owed.push_back(Owed::App(AppMessage::Resync)),
         }
     }
 
     /// A proposal that was given to nobody gets a definite answer (rule 22).
     pub(super) fn withdraw(&mut self) {
-        for (session, number) in self.inc.group.withdraw_unsent() {
-            self.never_ordered(ProposalId::of(session, number));
-        }
+        let unsent = self.inc.group.withdraw_unsent();
+        self.conn.proposals.withdrawn(unsent.into_iter().map(|(session, number)| ProposalId::of(session, number)));
+        self.settle_proposals();
     }
 
     pub(super) fn propose_app(&mut self, message: &AppMessage) -> Option<ProposalId> {

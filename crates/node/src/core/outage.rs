@@ -4,12 +4,11 @@
 use std::time::{Duration, Instant};
 
 use super::Core;
-use super::incarnation::{Incarnation, Owed};
+use super::incarnation::Incarnation;
 use crate::Level;
 use crate::command::Command;
 use crate::mailbox::Letter;
 use crate::startup::{self, ConnectError};
-use trireme_replicator::message::AppMessage;
 use trireme_replicator::retention::EngineDisk;
 
 /// Before the first look at the disk. Doubled for a disk that fails again soon.
@@ -67,9 +66,10 @@ impl Core {
     /// that comes back knows.
     fn retire(&mut self) {
         self.on_non_primary(vec![self.inc.me.clone()]);
-        let patient = self.take_patient();
         self.inc.transport.close();
+        // Before threads are told that nobody heard their message: a desync counts from here on all the same.
         self.shared.outage.out();
+        self.conn.proposals.retire();
         for command in self.hang_up() {
             if matches!(command, Command::Leave | Command::GiveUp { .. }) {
                 self.shared.outage.end();
@@ -78,7 +78,6 @@ impl Core {
         }
         self.shared.votes.abandon();
         self.inc.group.store_mut().let_go();
-        self.conn.pending = patient;
     }
 
     /// Opens the log and looks for the group. **Errors:** what does not work yet.
@@ -126,7 +125,7 @@ impl Core {
             self.fail(reason);
         }
         shared.host.settings.with(|o| o.set_group_connected(true));
-        self.inc.owed.extend((0..desyncs).map(|_| Owed::App(AppMessage::Desync)));
+        self.conn.proposals.return_with(desyncs);
         Ok(())
     }
 }
