@@ -7,6 +7,7 @@ use trireme_replicator::votes::{ErrorClass, Settled};
 use trireme_types::{Member, Seqno};
 
 use crate::cluster::{Cluster, Event, Stop};
+use crate::database::By;
 use crate::judge::Part;
 use crate::options::{Kind, Sabotage};
 use crate::rng::{Rng, mix};
@@ -44,7 +45,7 @@ impl Cluster {
     /// May the server go on with what is next for it? Not while it waits for the outcome of a vote.
     pub(crate) fn passes_vote(&mut self, slot: usize) -> bool {
         let s = &mut self.slots[slot];
-        let next = s.db.queue.front().and_then(|c| Some((Seqno(c.seqno), c.fails?, c.own, c.isolated)));
+        let next = s.db.queue.front().and_then(|c| Some((Seqno(c.seqno), c.fails?, c.by == By::Statement, c.isolated)));
         let Some((seqno, code, own, isolated)) = next else { return true };
         let alike = isolated && self.options.statements_fail_alike;
         let Some(p) = &mut s.process else { return true };
@@ -80,7 +81,7 @@ impl Cluster {
             }
             None => {
                 p.voting = Some(seqno);
-                p.owed.say(AppMessage::Vote { seqno, class: code, text: "error".into() });
+                p.say(AppMessage::Vote { seqno, class: code, text: "error".into() });
                 self.slots[slot].db.note_failure(code);
                 self.log(|| format!("n{slot} fails at {seqno}"));
                 self.arose(Situation::InconsistencyVote);
@@ -130,7 +131,7 @@ impl Cluster {
         let Some(seqno) = p.voting.take() else { return true };
         let server = p.server;
         let Some(next) = s.db.queue.front().filter(|c| Seqno(c.seqno) == seqno) else { return true };
-        if !next.own {
+        if next.by != By::Statement {
             self.fail_in_outage(slot);
             return false;
         }
@@ -173,7 +174,7 @@ impl Cluster {
     fn answer_vote(&mut self, slot: usize, seqno: Seqno) {
         let class = self.how_it_went(slot, seqno);
         if let Some(p) = &mut self.slots[slot].process {
-            p.owed.say(AppMessage::Vote { seqno, class, text: String::new() });
+            p.say(AppMessage::Vote { seqno, class, text: String::new() });
         }
     }
 

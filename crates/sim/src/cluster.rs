@@ -13,13 +13,13 @@ use trireme_order::{
     SnapshotRequest,
 };
 use trireme_replicator::absent::Absent;
+use trireme_replicator::desyncs::Desyncs;
+use trireme_replicator::message::AppMessage;
 use trireme_replicator::position::{self, Word};
 use trireme_replicator::retention::EngineDisk;
 use trireme_replicator::votes::Ballots;
 use trireme_replicator::{self as replicator, Position, Replicator};
-use trireme_types::{
-    Durability, Level, Levels, LogIndex, Member, NodeId, ProposalNumber, Seqno, Term, Timestamp, Uuid, View,
-};
+use trireme_types::{Durability, Level, Levels, LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
 
 use crate::check::{Branches, Clients, Histories, Isolation, Logs, Losses, ReadRecord};
 use crate::database::{Change, Database};
@@ -31,9 +31,10 @@ use crate::locals::Trx;
 use crate::net::{Network, Payload};
 use crate::options::{MS, Options, Sabotage, US};
 use crate::outage::{Outage, Sickness};
-use crate::pauses::Desync;
+use crate::pauses::Pause;
+use crate::proposals::OwnProposals;
 use crate::rng::{Rng, mix};
-use crate::server::{Owed, Transfer};
+use crate::server::Transfer;
 use crate::situations::{Situation, Situations};
 use crate::steps::Ending;
 use crate::streaming::OwnStream;
@@ -46,11 +47,43 @@ pub(crate) const TICK: u64 = 50 * MS;
 
 /// Inputs that wake a node's group thread, apart from time.
 pub(crate) enum Input {
-    Up { conn: u64, peer: Member },
-    Down { conn: u64, node: NodeId },
-    Message { conn: u64, from: NodeId, payload: Payload },
-    Synced { generation: u64, upto: LogIndex },
-    Snapshot { request: SnapshotRequest, app: bytes::Bytes },
+    Up {
+        conn: u64,
+        peer: Member,
+    },
+    Down {
+        conn: u64,
+        node: NodeId,
+    },
+    Message {
+        conn: u64,
+        from: NodeId,
+        payload: Payload,
+    },
+    Synced {
+        generation: u64,
+        upto: LogIndex,
+    },
+    Snapshot {
+        request: SnapshotRequest,
+        app: bytes::Bytes,
+    },
+    /// A thread of the server asks the group for this, and waits for the answer.
+    Ask(AppMessage),
+}
+
+impl Input {
+    /// The message, if a thread asks for one.
+    pub fn asks(self) -> Option<AppMessage> {
+        match self {
+            Input::Ask(message) => Some(message),
+            Input::Up { .. }
+            | Input::Down { .. }
+            | Input::Message { .. }
+            | Input::Synced { .. }
+            | Input::Snapshot { .. } => None,
+        }
+    }
 }
 
 /// One life of a node: everything that dies with the process.
@@ -87,7 +120,6 @@ pub(crate) struct Process {
     pub comparing: Option<Position>,
     /// The members that are away, and the entries that the log keeps for them.
     pub absent: Absent,
-    pub owed: Owed,
     pub ballots: Ballots<()>,
     /// The server waits for the outcome of the vote on this.
     pub voting: Option<Seqno>,
@@ -120,8 +152,10 @@ pub(crate) struct Process {
     /// The group levels of the build behind each link, as this process was told.
     pub builds: BTreeMap<NodeId, Levels>,
     pub sync: Option<Sync>,
-    /// Own proposals by session number and number.
-    pub pending: BTreeMap<(u64, ProposalNumber), Asked>,
+    /// Own proposals that it has not heard of yet.
+    pub proposals: OwnProposals,
+    /// How often its server has desynced.
+    pub desyncs: Desyncs,
     /// Rows that own clients have changed, by operation that has not ended here.
     pub locks: BTreeMap<u64, Vec<u16>>,
     /// Transactions of own clients that lock rows and wait for locks, by operation.
@@ -130,8 +164,8 @@ pub(crate) struct Process {
     pub held_back: VecDeque<u64>,
     /// Flow control, where the run has it.
     pub throttle: Option<Box<Throttle>>,
-    /// It has desynced for a pause of its commit order.
-    pub desync: Option<Desync>,
+    /// The thread that pauses its commit order.
+    pub pause: Option<Pause>,
     /// Write sets that appliers have begun with, and that wait for locks.
     pub blocked: BTreeSet<u64>,
     /// Causal reads that know their position, and the server is not there.
@@ -311,7 +345,8 @@ impl Slot {
 
     /// The end of its data, once all that it was told is applied.
     pub(crate) fn holds(&self) -> Option<(Uuid, u64)> {
-        let told = self.process.as_ref().filter(|p| p.replicator.serves()).map_or(0, |p| p.last_seqno.0);
+        // After an outage it is told nothing until it is fed again.
+        let told = self.process.as_ref().filter(|p| p.replicator.serves()).map_or(0, |p| p.replicator.handed().0);
         self.db.recovered().map(|(history, at)| (history, at.max(told)))
     }
 
@@ -894,7 +929,6 @@ impl Cluster {
             short_of_room: false,
             comparing: None,
             absent: Absent::default(),
-            owed: Owed::default(),
             ballots: Ballots::remembering(options.bounds.outcomes_max),
             outlived: BTreeSet::new(),
             voting: None,
@@ -917,12 +951,13 @@ impl Cluster {
             links: BTreeMap::new(),
             builds: BTreeMap::new(),
             sync: None,
-            pending: BTreeMap::new(),
+            proposals: OwnProposals::default(),
+            desyncs: Desyncs::default(),
             locks: BTreeMap::new(),
             trxs: BTreeMap::new(),
             held_back: VecDeque::new(),
             throttle: Throttle::new(node, &options),
-            desync: None,
+            pause: None,
             blocked: BTreeSet::new(),
             waiting_reads: Vec::new(),
             streams: BTreeMap::new(),
@@ -1271,7 +1306,7 @@ impl Cluster {
                     links.join(" "),
                     p.last_index,
                     p.last_seqno,
-                    p.pending.len(),
+                    p.proposals.clients().count(),
                     p.group.poll_timeout(),
                     s.db.applies(),
                     p.blocked,

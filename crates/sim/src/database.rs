@@ -78,6 +78,8 @@ pub enum By {
     Client,
     /// The same, and it does the work again.
     Replay,
+    /// The same, and it does the work in its turn: a statement in total-order isolation.
+    Statement,
 }
 
 /// One position to be applied.
@@ -98,8 +100,6 @@ pub struct Change {
     pub fails: Option<ErrorClass>,
     /// A statement in total-order isolation: a death in the middle leaves its beginnings.
     pub isolated: bool,
-    /// It is a client's of this server, who goes on when nobody can hear that it has failed.
-    pub own: bool,
 }
 
 impl Change {
@@ -129,7 +129,6 @@ impl Change {
             stage,
             fails: None,
             isolated: ws.part == Part::Isolated && effect,
-            own: false,
         }
     }
 
@@ -146,7 +145,6 @@ impl Change {
             stage: Staging::Drop(ended),
             fails: None,
             isolated: false,
-            own: false,
         }
     }
 
@@ -216,6 +214,18 @@ impl Database {
     /// Last seqno applied or waiting to be.
     pub fn queued_to(&self) -> u64 {
         self.queue.back().map_or(self.now.position, |c| c.seqno)
+    }
+
+    /// A client of this server is to commit this. Others may be queued already that come after it.
+    ///
+    /// **Errors:** somebody else has it, or has committed it.
+    pub fn take_in(&mut self, change: Change) -> Result<(), String> {
+        let at = self.queue.partition_point(|other| other.seqno < change.seqno);
+        if change.seqno <= self.now.position || self.queue.get(at).is_some_and(|other| other.seqno == change.seqno) {
+            return Err(format!("a client and an applier are given {}", change.seqno));
+        }
+        self.queue.insert(at, change);
+        Ok(())
     }
 
     /// The state that survives every death of process and machine.

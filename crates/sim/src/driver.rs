@@ -1,30 +1,27 @@
 //! A node's group thread under simulated circumstances. It feeds inputs, drains outputs in order, reports syncs later, answers snapshot
 //! requests, keeps the database fed, and serves clients.
 
-use std::collections::BTreeMap;
-
 use trireme_certification::{KeyKind, WriteSet as Body};
 use trireme_order::{
     Append, Content, Delivery, Envelope, Event as GroupEvent, LogStore, Message, Output, Phase, ReadId,
 };
 use trireme_replicator::applying::begins_behind;
 use trireme_replicator::message::AppMessage;
+use trireme_replicator::proposals::{Client, ProposalId};
 use trireme_replicator::retention::{Needs, needed_from};
 use trireme_replicator::{Offer, Position};
-use trireme_types::{
-    Base, Durability, EntryKind, Lineage, LogIndex, NodeId, ProposalNumber, Reader, Seqno, Term, Uuid, VoterSet,
-};
+use trireme_types::{Durability, EntryKind, Lineage, LogIndex, NodeId, Reader, Seqno, Term, Uuid, VoterSet};
 
 use crate::check::{Delivered, Judged, Outcome, Reach, What};
 use crate::cluster::{Asked, Cluster, Event, Input, Process, Slot, Stop, Sync};
-use crate::database::{By, Change};
+use crate::database::Change;
 use crate::faults::lineage_of;
 use crate::judge::{Judge, Part, WriteSet};
 use crate::net::Payload;
 use crate::options::{Kind, MS, SEC, Sabotage};
+use crate::proposals::Answer;
 use crate::rng::{Rng, hash_bytes, mix};
 use crate::situations::Situation;
-use crate::streaming::OwnStream;
 use crate::throttle::Held;
 use crate::upgrades::NEWER;
 use crate::values::Values;
@@ -76,7 +73,11 @@ impl Cluster {
         let build = |node| self.slot_of(node).map_or(NEWER, |other| self.slots[other].levels);
         let levels = match &input {
             Input::Up { peer, .. } => build(peer.node),
-            Input::Down { .. } | Input::Message { .. } | Input::Synced { .. } | Input::Snapshot { .. } => NEWER,
+            Input::Down { .. }
+            | Input::Message { .. }
+            | Input::Synced { .. }
+            | Input::Snapshot { .. }
+            | Input::Ask(_) => NEWER,
         };
         let Some(p) = &mut self.slots[slot].process else { return };
         match input {
@@ -138,6 +139,7 @@ impl Cluster {
                 }
             }
             Input::Snapshot { request, app } => p.group.provide_snapshot(now, request, app),
+            Input::Ask(message) => self.say_for_thread(slot, message),
         }
     }
 
@@ -375,12 +377,13 @@ impl Cluster {
         match event {
             GroupEvent::NonPrimary { .. } => {
                 (p.primary, p.synced) = (false, false);
+                self.withdraw(slot);
+                let Some(p) = &mut self.slots[slot].process else { return };
                 if p.replicator.handle_non_primary() {
                     p.non_primary_since = Some(self.now);
                 }
                 self.arose(Situation::NonPrimary);
                 self.set_flow_members(slot);
-                self.withdraw(slot);
                 self.abort_streams(slot);
             }
             GroupEvent::Left => p.stopped = Some(Stop::Left),
@@ -450,32 +453,6 @@ impl Cluster {
         }
     }
 
-    /// The log begins anew at `base`. A server that goes on in its place has all that was skipped, so its clients wait on, and hold what they
-    /// have locked: their session goes on, and with it what it promises (rule 23). Others hear no more of what they have asked for.
-    fn forget_asked(&mut self, slot: usize, base: &Base) {
-        let s = &self.slots[slot];
-        let Some(p) = &s.process else { return };
-        if p.replicator.serves() {
-            let is_skipped = |&(session, number): &(u64, ProposalNumber)| {
-                base.newest_of(s.node).is_some_and(|last| session == last.session.number && number <= last.number)
-            };
-            if p.pending.keys().any(is_skipped) {
-                self.fail(format!(
-                    "n{slot} lives on, and never hears of what it asked for: it was ordered before {}",
-                    base.index
-                ));
-            }
-            return;
-        }
-        self.drop_held(slot);
-        let Some(p) = &mut self.slots[slot].process else { return };
-        p.pending.clear();
-        p.streams.values_mut().for_each(OwnStream::lose);
-        p.held_back.clear();
-        self.slots[slot].end_unordered();
-        self.wake_waiting(slot);
-    }
-
     fn deliver(&mut self, slot: usize, delivery: Delivery) {
         if self.trace {
             let text = format!("n{slot} delivers {delivery:?}");
@@ -487,14 +464,11 @@ impl Cluster {
                 self.note_snapshot_arrived(slot);
                 self.note_synced(slot, base.index);
                 let incarnation = self.slots[slot].incarnation;
-                let now = self.slots[slot].local(self.now);
                 let Some(p) = &mut self.slots[slot].process else { return };
                 let position = Position { history: base.history, seqno: base.seqno };
                 p.kept.clear();
-                let skipped = base.newest_of(node).map(|last| p.owed.skipped(last)).unwrap_or_default();
                 let rest =
                     p.replicator.handle_reset(position, base.lineage.branch(base.history), base.level, &base.app);
-                p.not_ordered(now, skipped);
                 let judge = match rest.and_then(Judge::decode) {
                     Ok(mut judge) => {
                         if base.app.is_empty() {
@@ -515,8 +489,8 @@ impl Cluster {
                 p.primary = base.view.get(node).is_some_and(|m| m.incarnation.0 == incarnation);
                 p.view = Some(base.view.clone());
                 self.set_flow_members(slot);
-                self.forget_asked(slot, &base);
                 self.carry_out(slot);
+                self.reset_proposals(slot, &base);
                 if base.history.is_nil() {
                     return;
                 }
@@ -542,22 +516,21 @@ impl Cluster {
                 let ignored = self.options.sabotage == Some(Sabotage::IsolationIgnored) && ws.part == Part::Isolated;
                 let origin = parsed.head().origin;
                 let certified = if ignored { ws.shared(origin) } else { parsed };
-                let now = self.slots[slot].local(self.now);
                 let Some(p) = &mut self.slots[slot].process else { return };
                 let (full, verdict) = p.judge.certify(seqno, session, &certified, ws.part);
                 let hash = Judge::hash_of(session, number, &body, Some(&full));
                 p.judge.link(index, seqno, hash);
                 let chain = p.judge.chain;
                 if session.node == node {
-                    let lost = p.owed.ordered(session, number);
-                    p.not_ordered(now, lost);
-                    self.note_session(slot, session.number);
+                    p.proposals.session_begun(session.number);
+                    self.settle_proposals(slot);
                 }
                 let Some(p) = &mut self.slots[slot].process else { return };
                 if let Some(throttle) = &mut p.throttle {
                     throttle.count(session.node == node);
                 }
-                let own = (session.node == node).then(|| p.pending.remove(&(session.number, number))).flatten();
+                let id = (session.node == node).then(|| ProposalId::of(session, number));
+                let own = id.and_then(|id| p.proposals.write_set_ordered(id));
                 let history = p.history;
                 let what = What::WriteSet { session, number, op: ws.op, part: ws.part, origin, verdict };
                 if self.record(slot, Delivered { index, seqno, what, chain }) {
@@ -575,44 +548,38 @@ impl Cluster {
                     self.check(slot, result);
                 }
                 let lineage = self.lineage_at(slot, index);
-                let offer = self.slots[slot].process.as_mut().map(|p| p.replicator.handle_ordered(index, seqno, false));
+                let Some(p) = &mut self.slots[slot].process else { return };
+                let offer = p.replicator.handle_ordered(index, seqno, own.is_some());
                 let certified = full.ok().then_some(full.depends_on);
                 let behind = begins_behind(seqno, certified, Seqno(ws.last_seen), self.options.optimistic);
                 let mut change = Change::of(&ws, seqno.0, behind.0, hash, lineage.clone(), verdict);
-                if let Some(asked) = own.as_ref().filter(|_| !matches!(ws.part, Part::Isolated | Part::Rollback)) {
-                    change.by = self.trx_ordered(slot, asked.op, seqno, verdict);
-                    if change.by == By::Replay {
-                        change.depends_on = seqno.0 - 1;
-                    }
-                }
                 if matches!(ws.part, Part::Whole | Part::Isolated) && verdict {
                     change.fails = self.error_of(slot, ws.op, ws.part);
                     if change.fails.is_some() && self.options.statements_fail_alike {
                         // A vote that finds no majority in time counts it as a success.
                         self.values.no_effect(ws.op);
                     }
-                    change.own = own.is_some() && ws.part == Part::Isolated;
                 }
-                self.feed(slot, offer, change);
-                if let Some(op) = own.map(|asked| asked.op) {
-                    if op != ws.op {
-                        return self
-                            .fail(format!("n{slot}: number {number} was operation {op}, delivered as {}", ws.op));
+                match own {
+                    Some(own) => {
+                        if let Some(p) = &mut self.slots[slot].process {
+                            let live = p.replicator.is_live();
+                            if !live && p.replicator.serves() {
+                                self.situations.arose(Situation::OrderedUnfed);
+                            }
+                            let early = self.options.sabotage == Some(Sabotage::AnsweredEarly);
+                            p.proposals.answer(own, Answer { index, change: change.clone(), verdict }, live || early);
+                        }
+                        if self.options.sabotage == Some(Sabotage::ExecutedTwice) {
+                            self.feed(slot, Offer::Hand, change);
+                        }
+                        self.settle_proposals(slot);
                     }
-                    if !matches!(ws.part, Part::Whole | Part::Isolated) {
-                        return self.own_part(slot, op, ws.part, seqno.0, verdict);
-                    }
-                    let result = self.clients.answered(op, seqno.0, verdict);
-                    self.values_answered(slot, op, seqno.0);
-                    self.check(slot, result);
-                    if self.options.branches() {
-                        let at = self.past(slot, seqno.0);
-                        self.branches.acknowledged(op, at);
-                    }
-                    if verdict && self.options.dark {
-                        let history = self.slots[slot].process.as_ref().map_or(Uuid::NIL, |p| p.history);
-                        let on_disk = self.durability_at(slot, index) == Durability::Disk;
-                        self.losses.acknowledged(op, Reach { history, lineage, seqno: seqno.0 }, on_disk);
+                    None => {
+                        self.feed(slot, offer, change);
+                        if session.node == node && ws.part == Part::Rollback {
+                            self.own_part(slot, ws.op, ws.part, seqno.0, verdict);
+                        }
                     }
                 }
             }
@@ -635,9 +602,8 @@ impl Cluster {
                 let now = self.slots[slot].local(self.now);
                 let Some(p) = &mut self.slots[slot].process else { return };
                 if session.node == node {
-                    let lost = p.owed.ordered(session, number);
-                    p.not_ordered(now, lost);
-                    self.note_session(slot, session.number);
+                    p.proposals.session_begun(session.number);
+                    self.settle_proposals(slot);
                 }
                 let Some(p) = &mut self.slots[slot].process else { return };
                 p.replicator.note_branch(branch);
@@ -647,7 +613,8 @@ impl Cluster {
                 p.judge.link(index, seqno, Judge::hash_of(session, number, &body, None));
                 let chain = p.judge.chain;
                 if session.node == node {
-                    p.pending.remove(&(session.number, number));
+                    p.proposals.message_ordered(ProposalId::of(session, number));
+                    self.settle_proposals(slot);
                 }
                 self.record(slot, Delivered { index, seqno, what: What::App { session, number }, chain });
             }
@@ -699,7 +666,7 @@ impl Cluster {
                 let Some(p) = &mut self.slots[slot].process else { return };
                 p.replicator.note_branch(branch);
                 let offer = p.replicator.handle_view(now, index, seqno, &ordered);
-                self.feed(slot, Some(offer), Change::view(seqno.0, mix(hash), lineage, ended));
+                self.feed(slot, offer, Change::view(seqno.0, mix(hash), lineage, ended));
                 self.carry_out(slot);
             }
         }
@@ -770,13 +737,13 @@ impl Cluster {
         }
     }
 
-    fn feed(&mut self, slot: usize, offer: Option<Offer>, change: Change) {
+    fn feed(&mut self, slot: usize, offer: Offer, change: Change) {
         let s = &mut self.slots[slot];
         let Some(p) = &mut s.process else { return };
         match offer {
-            Some(Offer::Keep) => p.kept.push_back(change),
-            Some(Offer::Hand) => s.db.queue.push_back(change),
-            Some(Offer::Skip | Offer::Pass) | None => {}
+            Offer::Keep => p.kept.push_back(change),
+            Offer::Hand => s.db.queue.push_back(change),
+            Offer::Skip | Offer::Pass => {}
         }
     }
 
@@ -1157,6 +1124,9 @@ impl Cluster {
         let last_seen = self.slots[slot].db.now.position;
         let serving = self.slots[slot].process.as_ref().is_some_and(Process::serves);
         let body = WriteSet { op, part, last_seen, keys: keys.to_vec(), padding }.encode(origin);
+        if part == Part::Rollback {
+            return self.send_rollback(slot, body);
+        }
         let answer = if serving { self.with_group(slot, |g, now| g.propose(now, body)) } else { None };
         let Some(Ok((session, number))) = answer else { return false };
         self.log(|| format!("n{slot} proposes {part:?} of operation {op} as {}:{number}", session.number));
@@ -1164,7 +1134,11 @@ impl Cluster {
             self.fail(format!("n{slot}: session of another node"));
         }
         if let Some(p) = &mut self.slots[slot].process {
-            p.pending.insert((session.number, number), Asked { op, part });
+            let client = Client { waiter: Asked { op, part }, patient: part.is_patient() };
+            p.proposals.sent(ProposalId::of(session, number), client);
+        }
+        if part == Part::Isolated {
+            self.break_behind_statement(slot);
         }
         true
     }
@@ -1209,81 +1183,27 @@ impl Cluster {
             return false;
         }
         let Some(p) = self.slots[slot].process.as_mut().filter(|p| p.outage.is_none()) else { return false };
-        if p.pending.is_empty() && p.owed.nothing_said() {
+        if p.proposals.is_empty() {
             return false;
         }
-        // Operations that are given up are rolled back here. A new session is certified against them. One that was ordered before goes
-        // on to its commit, and holds its rows until then.
-        let (patient, given_up): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            std::mem::take(&mut p.pending).into_iter().partition(|(_, asked)| asked.part.is_patient());
-        p.pending = patient;
-        for asked in given_up.values() {
-            p.locks.remove(&asked.op);
-            p.trxs.remove(&asked.op);
-            if let Some(stream) = p.streams.get_mut(&asked.op) {
-                stream.lose();
-            }
-        }
-        let waits_on = p.pending.values().any(|asked| asked.part == Part::Isolated);
+        // A new session is certified against the operations that are given up. One that was ordered before goes on to its commit, and holds
+        // its rows until then.
+        p.group.abandon_pending();
         p.replicator.handle_abandoned();
+        p.proposals.give_up();
+        let waits_on = p.proposals.clients().any(|asked| asked.part == Part::Isolated);
         self.arose(Situation::GivenUp);
         if waits_on {
             self.arose(Situation::StatementWaits);
         }
-        self.with_group(slot, |g, _| g.abandon_pending());
-        self.wake_waiting(slot);
+        self.settle_proposals(slot);
+        self.schedule_step(slot);
         true
-    }
-
-    /// Something of the own session `number` was ordered. Proposals of an older session that were not ordered before never will be (rules 4
-    /// and 23), and whoever waits for one hears so.
-    fn note_session(&mut self, slot: usize, number: u64) {
-        let Some(p) = &mut self.slots[slot].process else { return };
-        let newer = p.pending.split_off(&(number, ProposalNumber::ZERO));
-        let never_ordered = std::mem::replace(&mut p.pending, newer);
-        if never_ordered.is_empty() {
-            return;
-        }
-        for Asked { op, part } in never_ordered.into_values() {
-            if let Some(stream) = p.streams.get_mut(&op) {
-                // It says its rollback again.
-                stream.sent = None;
-            } else if part == Part::Isolated {
-                p.locks.remove(&op);
-                self.situations.arose(Situation::NeverOrdered);
-                // Nobody can say what another branch has.
-                if !self.options.branches() {
-                    self.clients.withdrawn(op);
-                }
-            }
-        }
-        self.wake_waiting(slot);
     }
 
     /// Does a client in this place wait for the outcome of this operation?
     pub fn waits_for(&self, slot: usize, op: u64) -> bool {
         self.slots[slot].process.as_ref().is_some_and(|p| p.is_busy_with(op))
-    }
-
-    /// Without a primary component clients are told at once that operations which were given to nobody did not happen.
-    pub(crate) fn withdraw(&mut self, slot: usize) {
-        let now = self.slots[slot].local(self.now);
-        let Some(p) = &mut self.slots[slot].process else { return };
-        for (session, number) in p.group.withdraw_unsent() {
-            let lost = p.owed.lost(session, number);
-            p.not_ordered(now, lost);
-            let Some(op) = p.pending.remove(&(session.number, number)).map(|asked| asked.op) else { continue };
-            match p.streams.get_mut(&op) {
-                Some(stream) => stream.sent = None,
-                None => {
-                    p.locks.remove(&op);
-                    p.trxs.remove(&op);
-                    self.situations.arose(Situation::Withdrawn);
-                    self.clients.withdrawn(op);
-                }
-            }
-        }
-        self.wake_waiting(slot);
     }
 
     pub fn is_primary(&self, slot: usize) -> bool {

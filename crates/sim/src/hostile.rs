@@ -140,7 +140,7 @@ impl Cluster {
                 let s = &self.slots[slot];
                 let Some(p) = s.process.as_ref().filter(|_| s.db.valid) else { continue };
                 waiting += 1;
-                let waits = write.is_some_and(|(op, boot)| boot == p.boot && p.pending.values().any(|o| o.op == op));
+                let waits = write.is_some_and(|(op, boot)| boot == p.boot && p.has_asked_for(op));
                 if !waits {
                     let boot = p.boot;
                     *write = Some((self.write(slot), boot));

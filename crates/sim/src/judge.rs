@@ -38,10 +38,9 @@ impl Part {
         }
     }
 
-    /// Does whoever sent it wait for its outcome however long that takes? There is no other truthful answer for a statement in isolation, and
-    /// a rollback is said until the others know of it.
+    /// Does its client wait for the outcome however long that takes? There is no other truthful answer for a statement in isolation.
     pub fn is_patient(self) -> bool {
-        matches!(self, Part::Isolated | Part::Rollback)
+        self == Part::Isolated
     }
 
     /// Does it end its operation? `effect`: it was certified.

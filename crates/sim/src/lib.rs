@@ -33,6 +33,7 @@ mod operators;
 mod options;
 mod outage;
 mod pauses;
+mod proposals;
 mod real;
 mod rng;
 mod run;

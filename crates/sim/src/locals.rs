@@ -97,7 +97,7 @@ fn clash(one: KeyKind, other: KeyKind) -> bool {
 impl Process {
     /// Does a client wait for its outcome?
     pub fn is_busy_with(&self, op: u64) -> bool {
-        self.holds_back(op) || self.trxs.contains_key(&op) || self.pending.values().any(|asked| asked.op == op)
+        self.holds_back(op) || self.trxs.contains_key(&op) || self.has_asked_for(op)
     }
 
     /// Does a transaction of an own client, other than `op`, keep a row from being used like this?

@@ -243,6 +243,9 @@ known! {
     "hole-trusted", "17", swarm(325), "a log that ends at damage counts as evidence" => "a log is taken for whole that lacks something";
     "withdraw-sent", "22, 23", swarm(2000), "what was sent is withdrawn too" => "a withdrawn operation that is ordered";
     "statement-abandoned", "22", Runs::Directed { scenario: a_statement_in_an_outage, seeds: 20, floor: 10 }, "at an outage the client of an isolated statement hears that it was not executed" => "a withdrawn operation that is ordered";
+    "answered-early", "", Runs::Directed { scenario: a_statement_in_an_outage, seeds: 20, floor: 10 },
+        "a statement that was ordered before its server is fed again is answered at once" => "a server is fed again from elsewhere than it stands";
+    "executed-twice", "", swarm(50000), "what a client executes goes to an applier as well" => "a client and an applier are given the same";
     "session-kept", "23", swarm(40), "after giving up, the same session gives the same numbers" => "an answer that belongs to another operation";
     "victim-spared", "23", swarm(325), "a local transaction that is in the way of an applier goes on" => "a lost update";
     "replay-overtaken", "23", swarm(125), "the server lets clients certify although an ordered victim waits to be applied again" => "a lost update; two that are applied together change the same row";

@@ -199,6 +199,10 @@ trireme_types::named! {
         PowerTrusted = "power-trusted",
         /// At an outage a client hears that its statement in total-order isolation was not executed, although it is on its way (rule 22).
         StatementAbandoned = "statement-abandoned",
+        /// The answer to a statement that was ordered before its server is fed again is given at once.
+        AnsweredEarly = "answered-early",
+        /// The write set that a client of this server executes goes to an applier as well.
+        ExecutedTwice = "executed-twice",
         /// A server that was outvoted about an error goes on with the data it has (rule 28).
         VoteIgnored = "vote-ignored",
         /// A server does not know its failures at its node any more when it is started again (rule 28).

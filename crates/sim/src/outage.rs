@@ -7,15 +7,15 @@
 
 use trireme_order::{Group, JoinState, LogStore};
 use trireme_replicator::absent::Absent;
+use trireme_replicator::message::AppMessage;
 use trireme_replicator::retention::EngineDisk;
 use trireme_replicator::{Position, Replicator};
 use trireme_types::{Durability, LogIndex, Seqno};
 
-use crate::cluster::{Cluster, Event, TICK};
+use crate::cluster::{Cluster, Event, Input, TICK};
 use crate::disk::Store;
-use crate::judge::{Judge, Part};
-use crate::options::{MS, SEC, Sabotage};
-use crate::server::Owed;
+use crate::judge::Judge;
+use crate::options::{Fault, MS, SEC, Sabotage};
 use crate::situations::Situation;
 use crate::watch::Stage;
 
@@ -84,6 +84,16 @@ impl Cluster {
         self.let_disk_refuse(slot, sick, operations, works_at, drops);
     }
 
+    /// A client's statement in total-order isolation is on its way. The disk with the log is out before that comes back, perhaps.
+    pub(crate) fn break_behind_statement(&mut self, slot: usize) {
+        let may_fail = self.options.faults.iter().any(|(fault, _)| *fault == Fault::DiskOutage);
+        if may_fail && !self.calm && self.outages.chance(0.1) {
+            let sick = self.any_sickness();
+            let works_at = self.now + self.outages.exp(self.options.outage_mean);
+            self.let_disk_refuse(slot, sick, 0, works_at, false);
+        }
+    }
+
     pub(crate) fn any_sickness(&mut self) -> Sick {
         self.outages.pick(&Sick::ALL).copied().expect("not empty")
     }
@@ -132,13 +142,12 @@ impl Cluster {
         self.arose(Situation::Outage);
         self.close_conns(slot);
         self.note_end(slot);
-        // As at a loss of the majority. The outcome of operations that were sent stays open. Only statements in total-order isolation wait
-        // on.
+        // As at a loss of the majority.
+        self.withdraw(slot);
         if let Some(p) = &mut self.slots[slot].process {
             (p.primary, p.synced) = (false, false);
             p.replicator.handle_non_primary();
         }
-        self.withdraw(slot);
         self.drop_held(slot);
         self.abort_streams(slot);
         let holds_up = self.outages.chance(0.3);
@@ -146,17 +155,14 @@ impl Cluster {
         // In a new session all is certified against these.
         self.slots[slot].end_unordered();
         let Some(p) = &mut self.slots[slot].process else { return };
-        p.pending.retain(|_, asked| asked.part == Part::Isolated);
-        if self.options.sabotage == Some(Sabotage::StatementAbandoned) {
-            std::mem::take(&mut p.pending).values().for_each(|asked| self.clients.withdrawn(asked.op));
-        }
         p.streams.clear();
         p.held_back.clear();
         self.clients.reads_failed += p.waiting_reads.len() as u64;
         p.waiting_reads.clear();
         self.clients.reads_failed += p.reads.len() as u64;
         p.reads.clear();
-        p.inbox.clear();
+        let inputs = std::mem::take(&mut p.inbox).into_iter();
+        let unheard: Vec<AppMessage> = inputs.filter_map(Input::asks).collect();
         p.links.clear();
         p.snapshots.clear();
         (p.sync, p.step_at, p.wake_at, p.stopped) = (None, None, None, None);
@@ -167,6 +173,14 @@ impl Cluster {
         p.outage = Some(Outage { first, pause: first, holds_up });
         p.group.store_mut().doubt();
         let boot = p.boot;
+        // The outcome of operations that were sent stays open. Only statements in total-order isolation wait on.
+        if self.options.sabotage == Some(Sabotage::StatementAbandoned) {
+            p.proposals.end();
+        } else {
+            p.proposals.retire();
+        }
+        self.settle_proposals(slot);
+        unheard.iter().for_each(|message| self.unheard(slot, message));
         if !self.abandon_vote_in_outage(slot) {
             return;
         }
@@ -241,9 +255,9 @@ impl Cluster {
         p.judge = Judge::default();
         p.opened_at = p.group.store().base().seqno;
         p.engine = engine;
-        p.owed = Owed::default();
         // The group knows nothing of what the last incarnation was in the middle of.
-        p.desync = None;
+        let desyncs = p.desyncs.count();
+        p.proposals.return_with(desyncs);
         p.kept.clear();
         (p.last_index, p.last_seqno, p.delivering) = (LogIndex::ZERO, Seqno::ZERO, false);
         (p.view, p.primary) = (None, false);
@@ -252,6 +266,9 @@ impl Cluster {
         p.outage = None;
         p.returned = Some((self.now, first));
         self.renew_flow(slot);
+        if desyncs > 0 {
+            self.arose(Situation::DesyncedInOutage);
+        }
         if suspect {
             self.arose(Situation::Suspect);
         }
@@ -294,6 +311,8 @@ impl Cluster {
         }
         s.db.queue.extend(p.kept.drain(..).filter(|c| c.seqno > position.seqno.0));
         let boot = p.boot;
+        p.proposals.release();
+        self.settle_proposals(slot);
         self.keep_log(slot);
         self.start_apply(slot, boot);
     }

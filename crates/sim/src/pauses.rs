@@ -1,23 +1,26 @@
 //! Pauses of the commit order, as by `FLUSH TABLES WITH READ LOCK` or a backup: nothing begins any more on one server, and what has begun
 //! ends (`Monitor::pause` of the node). Write sets go on being ordered and gather, and certified ones of own clients wait with their locks.
 //!
-//! In half of the pauses the node desyncs before, as a backup does: then it slows nobody.
+//! In half of the pauses the node desyncs before, as a backup does: then it slows nobody. The server's thread waits for the group's answer before
+//! it pauses, and for that to its resync afterwards. It goes on whatever it is told. A pause may begin, last and end while the disk with the log is out.
 
 use trireme_replicator::message::AppMessage;
 
-use crate::cluster::{Cluster, Event, Process};
+use crate::cluster::{Cluster, Event, Input, Process};
 use crate::faults::Undo;
 use crate::options::{MS, Options};
 use crate::rng::Rng;
 use crate::situations::Situation;
 
-/// Of a server whose order is paused, or that has still to tell the group of its end.
+/// How far the thread of a server is that pauses its commit order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Desync {
-    /// It has said that it desyncs, and the pause lasts.
-    Said,
-    /// The pause is over: it says so as soon as the group has heard of its beginning.
-    Owed,
+pub(crate) enum Pause {
+    /// It has asked to be desynced, and waits for the answer. `lasts`: the pause after that, if not for ever.
+    Desyncs { lasts: Option<u64> },
+    /// `desynced`: so it was told.
+    Lasts { desynced: bool },
+    /// It has asked to be resynced, and waits for the answer.
+    Resyncs,
 }
 
 impl Cluster {
@@ -37,50 +40,78 @@ impl Cluster {
         let slot = self.pauses.below(self.slots.len() as u64) as usize;
         let desyncs = self.pauses.chance(0.5);
         let lasts = (MS + self.pauses.exp(self.options.pause_mean)).min(self.options.fault_max);
-        if let Some(server) = self.hold_order(slot, desyncs) {
+        self.begin_pause(slot, desyncs, Some(lasts));
+    }
+
+    /// The commit order of the server in this place is paused until somebody ends that. `false`: not now.
+    pub fn hold_order(&mut self, slot: usize, desyncs: bool) -> bool {
+        self.begin_pause(slot, desyncs, None)
+    }
+
+    fn begin_pause(&mut self, slot: usize, desyncs: bool, lasts: Option<u64>) -> bool {
+        // One at a time.
+        let may = |p: &&mut Process| (p.serves() || p.outage.is_some() && p.comparing.is_none()) && p.pause.is_none();
+        let Some(p) = self.slots[slot].process.as_mut().filter(may) else { return false };
+        if desyncs {
+            p.pause = Some(Pause::Desyncs { lasts });
+            self.ask(slot, AppMessage::Desync);
+        } else {
+            self.stop_order(slot, false, lasts);
+        }
+        true
+    }
+
+    fn stop_order(&mut self, slot: usize, desynced: bool, lasts: Option<u64>) {
+        let s = &mut self.slots[slot];
+        let Some(p) = &mut s.process else { return };
+        p.pause = Some(Pause::Lasts { desynced });
+        let server = p.server;
+        s.db.pause();
+        self.arose(Situation::OrderPaused);
+        self.log(|| format!("n{slot} pauses its commit order{}", if desynced { ", and has desynced" } else { "" }));
+        if self.calm {
+            return self.resume_order(slot);
+        }
+        if let Some(lasts) = lasts {
             self.after(lasts, Event::Undo(Undo::Pause { slot, server }));
         }
     }
 
-    /// The commit order of the server in this place is paused. `None`: not now.
-    pub(crate) fn hold_order(&mut self, slot: usize, desyncs: bool) -> Option<u32> {
-        let s = &mut self.slots[slot];
-        let me = s.node;
-        // The end of the one before is ordered: a server waits for that.
-        let idle = |p: &Process| p.desync.is_none() && p.replicator.roster().desyncs(me) == 0;
-        let p = s.process.as_mut().filter(|p| p.serves() && idle(p))?;
-        if !s.db.pause() {
-            return None;
-        }
-        if desyncs {
-            p.desync = Some(Desync::Said);
-            p.owed.say(AppMessage::Desync);
-        }
-        let server = p.server;
-        self.arose(Situation::OrderPaused);
-        self.log(|| format!("n{slot} pauses its commit order{}", if desyncs { ", and desyncs" } else { "" }));
-        Some(server)
-    }
-
-    pub(crate) fn resume_order(&mut self, slot: usize) {
+    pub fn resume_order(&mut self, slot: usize) {
         let s = &mut self.slots[slot];
         if !s.db.resume() {
             return;
         }
         let Some(p) = &mut s.process else { return };
-        p.desync = p.desync.map(|_| Desync::Owed);
         let boot = p.boot;
+        let resyncs = p.pause == Some(Pause::Lasts { desynced: true });
+        p.pause = resyncs.then_some(Pause::Resyncs);
         self.log(|| format!("n{slot} goes on with its commit order"));
+        if resyncs {
+            self.ask(slot, AppMessage::Resync);
+        }
         self.start_apply(slot, boot);
     }
-}
 
-impl Process {
-    /// The end of a desync is said once its beginning is ordered. The count of its desyncs does not tell: a donor has one more.
-    pub(crate) fn resync(&mut self) {
-        if self.desync == Some(Desync::Owed) && !self.owed.holds(&AppMessage::Desync) {
-            self.desync = None;
-            self.owed.say(AppMessage::Resync);
+    /// A thread asks the group for this, and waits for the answer. In an outage of the log's disk nobody hears it.
+    fn ask(&mut self, slot: usize, message: AppMessage) {
+        let Some(p) = &mut self.slots[slot].process else { return };
+        if p.outage.is_some() {
+            return self.unheard(slot, &message);
+        }
+        p.inbox.push_back(Input::Ask(message));
+        self.schedule_step(slot);
+    }
+
+    /// The thread has the answer to what it asked for.
+    pub(crate) fn thread_goes_on(&mut self, slot: usize, message: &AppMessage, granted: bool) {
+        let Some(p) = &mut self.slots[slot].process else { return };
+        match (p.pause, message) {
+            (Some(Pause::Desyncs { lasts }), AppMessage::Desync) => self.stop_order(slot, granted, lasts),
+            (Some(Pause::Resyncs), AppMessage::Resync) => p.pause = None,
+            (pause, message) => {
+                self.fail(format!("n{slot}: an answer to {message:?}, which nobody waits for ({pause:?})"))
+            }
         }
     }
 }

@@ -1,85 +1,18 @@
 //! The model of a server beside its node: the effects of the replicator on it, its words in return, and full copies from donor to joiner.
 
-use std::collections::{BTreeMap, VecDeque};
-
 use bytes::Bytes;
 use trireme_order::LogStore;
 use trireme_replicator::absent::others;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::retention::{EngineDisk, FREE_MIN, Growth, Look, Room};
 use trireme_replicator::{Effect, Feed, Position, Sight};
-use trireme_types::{NodeId, ProposalNumber, Seqno, Session, SessionMark, Timestamp, Uuid, Writer};
+use trireme_types::{NodeId, Seqno, Uuid, Writer};
 
 use crate::cluster::{Cluster, Event, Process, Stop, TICK};
 use crate::database::State;
 use crate::options::{MS, Sabotage};
 use crate::situations::Situation;
 use crate::watch::Stage;
-
-/// Messages that must not get lost: they are said again once it is certain that they were not ordered. The replicator does that itself with its
-/// requests for a full copy, and has to hear of each that will not be ordered.
-#[derive(Default)]
-pub(crate) struct Owed {
-    /// To be said.
-    waiting: VecDeque<AppMessage>,
-    /// Said, by session number and number.
-    said: BTreeMap<(u64, ProposalNumber), AppMessage>,
-}
-
-impl Owed {
-    pub fn say(&mut self, message: AppMessage) {
-        self.waiting.push_back(message);
-    }
-
-    /// A message of the own `session` was ordered. Returns the lost requests for a copy.
-    #[must_use]
-    pub fn ordered(&mut self, session: Session, number: ProposalNumber) -> Vec<AppMessage> {
-        self.said.remove(&(session.number, number));
-        // A message of an older session that was not ordered before never will be.
-        let newer = self.said.split_off(&(session.number, ProposalNumber::ZERO));
-        let lost = std::mem::replace(&mut self.said, newer);
-        self.not_ordered(lost.into_values())
-    }
-
-    /// The log begins anew with a state in which `last` is the newest proposal of this node. It covers only what was ordered. Returns the
-    /// requests for a copy that are not on their way any more.
-    #[must_use]
-    pub fn skipped(&mut self, last: SessionMark) -> Vec<AppMessage> {
-        let covered =
-            |(session, number): &(u64, ProposalNumber)| *session == last.session.number && *number <= last.number;
-        let (skipped, rest): (BTreeMap<_, _>, _) =
-            std::mem::take(&mut self.said).into_iter().partition(|(id, _)| covered(id));
-        self.said = rest;
-        skipped.into_values().filter(is_of_replicator).collect()
-    }
-
-    /// Is it to be said, or said and not known to be ordered?
-    pub fn holds(&self, message: &AppMessage) -> bool {
-        self.waiting.contains(message) || self.said.values().any(|said| said == message)
-    }
-
-    /// Nothing waits to be ordered.
-    pub fn nothing_said(&self) -> bool {
-        self.said.is_empty()
-    }
-
-    /// It was given to nobody. Returns it if it is a request for a copy.
-    #[must_use]
-    pub fn lost(&mut self, session: Session, number: ProposalNumber) -> Vec<AppMessage> {
-        let lost = self.said.remove(&(session.number, number));
-        self.not_ordered(lost.into_iter())
-    }
-
-    fn not_ordered(&mut self, lost: impl Iterator<Item = AppMessage>) -> Vec<AppMessage> {
-        let (requests, others): (Vec<_>, Vec<_>) = lost.partition(is_of_replicator);
-        self.waiting.extend(others);
-        requests
-    }
-}
-
-fn is_of_replicator(message: &AppMessage) -> bool {
-    matches!(message, AppMessage::StateRequest { .. })
-}
 
 /// A full copy under way.
 pub(crate) struct Transfer {
@@ -94,11 +27,6 @@ pub(crate) struct Transfer {
 }
 
 impl Process {
-    /// The replicator hears of its requests that are not on their way any more.
-    pub(crate) fn not_ordered(&mut self, now: Timestamp, requests: Vec<AppMessage>) {
-        requests.iter().for_each(|request| self.replicator.handle_lost(now, request));
-    }
-
     /// The state that every member has alike at this place in the order.
     pub fn state(&self) -> Bytes {
         let mut w = Writer::new();
@@ -236,23 +164,11 @@ impl Cluster {
         p.blocked.clear();
         p.ballots.forget(position.seqno);
         s.db.queue.extend(p.kept.drain(..).filter(|c| c.seqno > position.seqno.0));
+        p.proposals.release();
+        self.settle_proposals(slot);
         self.keep_log(slot);
         let boot = self.slots[slot].boot;
         self.start_apply(slot, boot);
-    }
-
-    /// Says something in the order; `false` when that does not take it.
-    pub fn propose_app(&mut self, slot: usize, message: AppMessage) -> bool {
-        let body = Bytes::from(message.encode());
-        let Some(Ok((session, number))) = self.with_group(slot, |g, now| g.propose_app(now, body)) else {
-            return false;
-        };
-        if is_of_replicator(&message)
-            && let Some(p) = &mut self.slots[slot].process
-        {
-            p.owed.said.insert((session.number, number), message);
-        }
-        true
     }
 
     pub(crate) fn tick(&mut self, slot: usize, boot: u32) {
@@ -289,7 +205,6 @@ impl Cluster {
             p.group.note_engine_disk(now, p.engine.upto());
             takes_state = awaited && !p.group.awaits_engine_disk();
         }
-        p.resync();
         if takes_state {
             self.schedule_step(slot);
         }
@@ -347,22 +262,6 @@ impl Cluster {
         }
     }
 
-    fn pay_owed(&mut self, slot: usize) {
-        let Some(p) = &mut self.slots[slot].process else { return };
-        if !p.replicator.is_member() {
-            return;
-        }
-        for message in std::mem::take(&mut p.owed.waiting) {
-            let body = Bytes::from(message.encode());
-            let taken = self.with_group(slot, |g, now| g.propose_app(now, body));
-            let Some(p) = &mut self.slots[slot].process else { return };
-            match taken {
-                Some(Ok((session, number))) => drop(p.owed.said.insert((session.number, number), message)),
-                Some(Err(_)) | None => p.owed.waiting.push_back(message),
-            }
-        }
-    }
-
     // --- full copies ------------------------------------------------------------------------------------------------
 
     pub(crate) fn server_asks(&mut self, slot: usize, boot: u32) {
@@ -411,9 +310,8 @@ impl Cluster {
     }
 
     fn done_giving(&mut self, donor: usize, joiner: NodeId, ok: bool) {
-        // A node that sits out hears nothing from its server.
-        if let Some(p) = self.slots[donor].process.as_mut().filter(|p| p.outage.is_none()) {
-            p.owed.waiting.push_back(AppMessage::DonorDone { joiner, ok });
+        if let Some(p) = &mut self.slots[donor].process {
+            p.say(AppMessage::DonorDone { joiner, ok });
         }
     }
 
@@ -459,32 +357,4 @@ impl Cluster {
 /// Does its server wait for a copy? One that has said that it is here takes no other.
 fn waits(p: &Process) -> bool {
     matches!(p.replicator.feed(), Feed::Copying(copying) if copying.arrived.is_none())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use trireme_types::Incarnation;
-
-    /// Swarm seed 78316217: a request that was given to nobody counted as on its way for ever, and nobody was told that no data are left.
-    #[test]
-    fn a_request_that_will_not_be_ordered_goes_back_to_the_replicator() {
-        let request = || AppMessage::StateRequest { donors: String::new(), request: b"rsync".to_vec(), position: None };
-        let first = Session::first(NodeId(Uuid([1; 16])), Incarnation(1));
-        let second = first.following();
-        let number = ProposalNumber;
-        let said = |ids: [(Session, u64); 2], messages: [AppMessage; 2]| Owed {
-            waiting: VecDeque::new(),
-            said: ids.map(|(session, n)| (session.number, number(n))).into_iter().zip(messages).collect(),
-        };
-        let mut owed = said([(first, 1), (first, 2)], [request(), AppMessage::Resync]);
-        assert_eq!(owed.lost(first, number(1)), [request()]);
-        assert_eq!(owed.lost(first, number(2)), []);
-        assert_eq!(owed.waiting, [AppMessage::Resync]);
-
-        let mut owed = said([(first, 1), (second, 2)], [request(), request()]);
-        assert_eq!(owed.ordered(second, number(1)), [request()], "of an older session");
-        assert_eq!(owed.skipped(SessionMark { session: second, number: number(2) }), [request()]);
-        assert!(owed.nothing_said());
-    }
 }

@@ -85,6 +85,10 @@ situations! {
     OutageLost = "entries lost in an outage": 23,
     /// A server was fed again from where it stood.
     Resumed = "server goes on after an outage": 240,
+    /// A desync counted in it, and the group was told when the node was back.
+    DesyncedInOutage = "desynced in an outage": 5,
+    /// A client's statement was ordered before its server was fed again.
+    OrderedUnfed = "own statement ordered before the server is fed": 35,
     /// Neither writes nor syncs returned.
     DiskHung = "log's disk hangs": 170,
     /// A process died in the middle of a record.
@@ -142,6 +146,8 @@ situations! {
     FlowGivenUp = "flow control: member gave up": 130,
     /// As by a backup.
     OrderPaused = "commit order paused": 1_200,
+    /// A thread of a server waited for a message, which the group did not hear in time.
+    ThreadUnheard = "thread's message not heard": 110,
     /// A server failed to apply something, and asked the group.
     InconsistencyVote = "inconsistency vote": 180,
     /// It died before there was a result, and its engine had stored that it was done.

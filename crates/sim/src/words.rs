@@ -69,6 +69,17 @@ impl Cluster {
         matches!(self.clients.outcome(op), Some(Outcome::Committed(_)))
     }
 
+    /// Does the history hold it?
+    pub fn is_ordered(&self, op: u64) -> bool {
+        self.histories.find(op).is_some()
+    }
+
+    /// How often the member `of` is desynced, as the one in the place `slot` knows.
+    pub fn desyncs(&self, slot: usize, of: usize) -> u32 {
+        let roster = self.slots[slot].process.as_ref().map(|p| p.replicator.roster());
+        roster.map_or(0, |roster| roster.desyncs(self.node(of)))
+    }
+
     /// Writes on `slot`, once its server takes clients, and waits until the client is told "committed".
     pub fn write_committed(&mut self, slot: usize) -> u64 {
         self.expect(30 * SEC, "a server takes clients", |c| c.is_synced(slot));

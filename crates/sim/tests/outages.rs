@@ -129,3 +129,61 @@ fn a_server_that_dies_in_an_outage_starts_when_the_disk_works() {
         c.conclude();
     }
 }
+
+/// The others order it while its node is out. Its client is told in its turn, and executes it; no applier does.
+#[test]
+fn a_statement_that_is_ordered_in_an_outage_is_executed_by_its_client() {
+    for seed in 1..=20 {
+        let mut c = cluster(seed, Durability::Disk);
+        let sequencer = c.the_sequencer();
+        let slot = (sequencer + 1) % 3;
+        let works_at = c.now + 2 * SEC;
+        c.break_disk(slot, Sick::Writes, 0, works_at, false);
+        c.options.isolated_share = 1.0;
+        let statement = c.write(slot);
+        c.options.isolated_share = 0.0;
+        c.expect(5 * SEC, "it sits out", |c| c.sits_out(slot));
+        c.expect(5 * SEC, "the others have it", |c| c.is_ordered(statement));
+        assert_eq!(c.clients.outcome(statement), Some(Outcome::Unknown));
+        assert!(c.waits_for(slot, statement), "its client waits");
+        is_back(&mut c, slot);
+        assert!(matches!(c.clients.outcome(statement), Some(Outcome::Committed(_))));
+        assert_eq!(c.situations.times(Situation::OrderedUnfed), 1);
+        c.conclude();
+    }
+}
+
+/// A backup desyncs its server before an outage, in it, or in the one before. The group knows when the node is back, and of the end as well.
+#[test]
+fn a_backup_that_outlasts_an_outage_stays_desynced_and_is_resynced_once() {
+    for seed in 1..=20 {
+        let mut c = cluster(seed, Durability::Disk);
+        let sequencer = c.the_sequencer();
+        let slot = (sequencer + 1) % 3;
+        let in_it = seed.is_multiple_of(2);
+        if !in_it {
+            assert!(c.hold_order(slot, true));
+            c.expect(SEC, "it has desynced", |c| c.desyncs(sequencer, slot) == 1);
+        }
+        goes_out(&mut c, slot, 3 * SEC, false);
+        if in_it {
+            assert!(c.hold_order(slot, true));
+        }
+        for _ in 0..2 {
+            c.expect(30 * SEC, "it is back", |c| !c.sits_out(slot) && c.is_primary(slot));
+            c.expect(SEC, "it has desynced", |c| c.desyncs(sequencer, slot) == 1);
+            goes_out(&mut c, slot, 3 * SEC, false);
+        }
+        if in_it {
+            // Nobody can hear it.
+            c.resume_order(slot);
+            is_back(&mut c, slot);
+        } else {
+            c.expect(30 * SEC, "it is back", |c| c.is_primary(slot));
+            c.expect(SEC, "it has desynced", |c| c.desyncs(sequencer, slot) == 1);
+            c.resume_order(slot);
+        }
+        c.expect(SEC, "it counts again", |c| c.desyncs(sequencer, slot) == 0);
+        c.conclude();
+    }
+}
