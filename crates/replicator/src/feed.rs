@@ -111,6 +111,8 @@ pub struct HalfDone {
     pub said: bool,
     /// The operator knows for whom this waits.
     pub explained: bool,
+    /// This member is the one that goes on, as soon as its log is synced.
+    pub chosen: bool,
 }
 
 /// A full copy, or a script's answer, is awaited: the server was told that it is connected.

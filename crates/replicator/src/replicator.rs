@@ -155,7 +155,7 @@ pub enum Effect {
     },
     /// For an arbitrator: which server carries out the request.
     Answer(Result<String, NoDonor>),
-    /// All that was delivered has to be on this node's disk before what follows is done.
+    /// All that was delivered has to be on this node's disk; [`Replicator::handle_log_synced`] says that it is.
     SyncLog,
     /// The data that the log goes on from are here.
     DataArrived,
@@ -992,7 +992,8 @@ impl Replicator {
             (Some(position), _) => self.go_live(position, Some((own_view, view))),
             (None, Some((position, flaw))) if !self.roster.anyone_has_state() => {
                 let view = view.clone();
-                let half_done = HalfDone { flaw, position, own_view, view, said: false, explained: false };
+                let half_done =
+                    HalfDone { flaw, position, own_view, view, said: false, explained: false, chosen: false };
                 self.feed = Feed::HalfDone(half_done);
             }
             (None, _) => {
@@ -1012,7 +1013,8 @@ impl Replicator {
             ),
         );
         let (flaw, view) = (Flaw::Outvoted(voted), view.clone());
-        self.feed = Feed::HalfDone(HalfDone { flaw, position, own_view, view, said: false, explained: false });
+        self.feed =
+            Feed::HalfDone(HalfDone { flaw, position, own_view, view, said: false, explained: false, chosen: false });
         if self.roster.anyone_has_state() {
             self.need_copy();
         }
@@ -1120,8 +1122,9 @@ impl Replicator {
     }
 
     fn go_on_half_done(&mut self) {
-        let Feed::HalfDone(HalfDone { flaw, position, own_view, view, .. }) = &self.feed else { return };
-        let (flaw, seqno, own_view, view) = (*flaw, *position, *own_view, view.clone());
+        let Feed::HalfDone(half_done) = &mut self.feed else { return };
+        half_done.chosen = true;
+        let (flaw, seqno) = (half_done.flaw, half_done.position);
         let text = match flaw {
             Flaw::CutOff => format!(
                 "a statement was cut off on all members: this one goes on from {seqno} and executes it again, the others copy from here"
@@ -1135,13 +1138,19 @@ impl Replicator {
             ),
         };
         self.log(Severity::Warn, text);
+        // From here on nothing but the log tells that older data are not the group's.
+        self.emit(Effect::SyncLog);
+    }
+
+    /// The answer to [`Effect::SyncLog`]. Without it nothing is gone on with.
+    pub fn handle_log_synced(&mut self) {
+        let Feed::HalfDone(HalfDone { chosen: true, flaw, position, own_view, view, .. }) = &self.feed else { return };
+        let (flaw, seqno, own_view, view) = (*flaw, *position, *own_view, view.clone());
         match flaw {
             Flaw::CutOff | Flaw::Overtaken => {}
             // From here on they are the group's.
             Flaw::Outvoted(_) => self.failures = None,
         }
-        // From here on nothing but the log tells that older data are not the group's.
-        self.emit(Effect::SyncLog);
         self.emit(Effect::DataArrived);
         self.go_live(Position { history: self.base.history, seqno }, Some((own_view, &view)));
     }

@@ -35,6 +35,8 @@ thread_local! {
 struct Subject {
     replicator: Replicator,
     index: u64,
+    /// Its log cannot be synced.
+    sick: bool,
 }
 
 impl Subject {
@@ -50,7 +52,7 @@ impl Subject {
         if let Some(change) = AT_START.get() {
             change(&mut replicator);
         }
-        let mut subject = Subject { replicator, index: 0 };
+        let mut subject = Subject { replicator, index: 0, sick: false };
         subject.reset(base);
         subject
     }
@@ -118,17 +120,24 @@ impl Subject {
 
     /// The effects but for the log's, and those about evictions or failures.
     fn effects(&mut self) -> Vec<Effect> {
-        let all = std::iter::from_fn(|| self.replicator.poll_effect());
-        all.filter(|e| {
-            !matches!(
-                e,
-                Effect::Log(Severity::Info | Severity::Warn, _)
-                    | Effect::News(..)
-                    | Effect::Evictions
-                    | Effect::Remember(_)
-            )
-        })
-        .collect()
+        let mut all = Vec::new();
+        while let Some(effect) = self.replicator.poll_effect() {
+            if effect == Effect::SyncLog && !self.sick {
+                self.replicator.handle_log_synced();
+            }
+            all.push(effect);
+        }
+        all.into_iter()
+            .filter(|e| {
+                !matches!(
+                    e,
+                    Effect::Log(Severity::Info | Severity::Warn, _)
+                        | Effect::News(..)
+                        | Effect::Evictions
+                        | Effect::Remember(_)
+                )
+            })
+            .collect()
     }
 
     /// Member 2 gave it.
@@ -504,6 +513,21 @@ fn of_half_done_data_one_member_goes_on() {
     assert!(matches!(effects[..], [Effect::SyncLog, Effect::DataArrived, Effect::GoLive { .. }]), "{effects:?}");
 }
 
+/// The disk with its log has failed. The server was told nothing.
+#[test]
+fn half_done_data_are_not_gone_on_with_before_the_log_is_synced() {
+    let mut s = Subject::new(None, Some(5), 3);
+    s.view(9, &[1]);
+    s.say(1, AppMessage::HalfDone { position: Seqno(5) });
+    s.replicator.handle_log_synced();
+    assert_eq!(s.effects(), [], "nobody has asked for it");
+    s.sick = true;
+    let effects = s.say(1, AppMessage::GoOnHalfDone);
+    assert!(matches!(effects[..], [Effect::SyncLog]), "{effects:?}");
+    assert_eq!(s.view(10, &[1, 2]).0, Offer::Keep);
+    assert!(!s.replicator.serves());
+}
+
 #[test]
 fn a_server_that_serves_cannot_go_on_with_diverged_data() {
     let mut s = Subject::new(Some(5), None, 5);
@@ -801,7 +825,7 @@ fn beside_a_server_that_failed(state: &[u8]) -> (Subject, Vec<Effect>) {
     }
     let again = s.replicator.to_return(HISTORY, failures(&[5]));
     let replicator = Replicator::new(&member(1), again, String::new(), Bounds::default());
-    let mut back = Subject { replicator, index: s.index };
+    let mut back = Subject { replicator, index: s.index, sick: false };
     let effects = back.reset_to(6, state);
     back.view(7, &[2, 3]);
     for n in [2, 3] {

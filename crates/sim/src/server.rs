@@ -86,12 +86,11 @@ impl Cluster {
             Effect::DataAtRisk => self.slots[slot].at_risk = true,
             Effect::DataSafe => self.slots[slot].at_risk = false,
             Effect::SyncLog => {
-                if let Some(p) = &mut self.slots[slot].process {
-                    p.group.store_mut().sync_all();
-                    // Its node ends before it does anything else.
-                    if p.group.store().failed() {
-                        self.die(slot);
-                    }
+                p.group.store_mut().sync_all();
+                if p.group.store().failed() {
+                    self.die(slot);
+                } else {
+                    p.replicator.handle_log_synced();
                 }
             }
             Effect::DataArrived => {

@@ -391,13 +391,11 @@ impl Core {
                 };
                 self.shared.host.log(Level::Warn, texts::nobody_has_data(&who));
             }
-            Effect::SyncLog => {
-                if let Err(error) = self.inc.group.store_mut().sync_all() {
-                    // All that follows rests on it: nothing is given to the server, which therefore cannot sit the outage out either.
-                    while self.inc.replicator.poll_effect().is_some() {}
-                    self.fail_for_good(error.to_string());
-                }
-            }
+            Effect::SyncLog => match self.inc.group.store_mut().sync_all() {
+                Ok(()) => self.inc.replicator.handle_log_synced(),
+                // The server has been told nothing, and cannot sit the outage out.
+                Err(error) => self.fail_for_good(error.to_string()),
+            },
             Effect::DataArrived => self.inc.group.data_arrived(),
             Effect::Die(reason) => self.shared.die(reason),
             Effect::Fail(reason) => self.fail(reason),
