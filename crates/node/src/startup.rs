@@ -118,7 +118,7 @@ pub enum ConnectError {
     Network(#[from] TransportError),
     #[error("{}", texts::primary_not_reached(cluster, url).join("\n"))]
     NotReached { cluster: String, url: String },
-    #[error("the server was told to stop while it waited for its peers")]
+    #[error("the server was told to stop before it was connected")]
     Stopped,
     #[error("the connection was closed before a primary view was reached")]
     Closed,

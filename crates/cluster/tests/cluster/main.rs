@@ -76,6 +76,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("arbitrator_keeps_one_of_two_servers_going", arbitrator::arbitrator_keeps_one_of_two_servers_going),
     ("arbitrator_brings_what_only_it_holds", arbitrator::arbitrator_brings_what_only_it_holds),
     ("power_loss_in_mode_disk", power::power_loss_in_mode_disk),
+    ("power_loss_behind_ddl", power::power_loss_behind_ddl),
     ("power_loss_past_the_page_cache", power::power_loss_past_the_page_cache),
     ("power_loss_in_mode_process", power::power_loss_in_mode_process),
     ("restarts_in_random_order", restarts::restarts_in_random_order),
@@ -114,6 +115,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("attacks_on_a_group_in_clear_text", attacks::attacks_on_a_group_in_clear_text),
     ("a_secret_is_changed_beside_an_arbitrator", arbitrator::a_secret_is_changed_beside_an_arbitrator),
     ("without_power_again_while_recovering", recoveries::without_power_again_while_recovering),
+    ("told_to_stop_while_recovering", recoveries::told_to_stop_while_recovering),
     ("a_position_is_found_with_odd_settings", odd_settings::a_position_is_found_with_odd_settings),
 ];
 
@@ -131,6 +133,7 @@ const ABOUT_STARTING: &[&str] = &[
 /// other.
 const WITH_RESTARTS: &[&str] = &[
     "power_loss_past_the_page_cache",
+    "power_loss_behind_ddl",
     "power_loss_in_mode_process",
     "all_without_power_in_mode_process",
     "restarts_in_random_order",

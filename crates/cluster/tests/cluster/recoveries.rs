@@ -3,10 +3,13 @@
 //! `ROUNDS`, `METHOD` (of full copies) and `SEED` in the environment.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use trireme_cluster::{
     Cluster, Dice, Disks, Endpoint, LogCursor, NodeId, START_LINES, Spec, SstMethod, Start, Stop, disks_available,
 };
@@ -277,4 +280,45 @@ pub fn an_engine_that_is_open_first_recovers_too(bed: &Bed) {
         assert_all_there(&cluster, n, &kept);
     }
     assert_equal(&cluster);
+}
+
+/// A server is told to stop while it waits for the run that reads its engine's position. What nobody said is no word on the data: the next start
+/// goes on with them.
+pub fn told_to_stop_while_recovering(bed: &Bed) {
+    let mut cluster = bed.up(&bed.spec());
+    schema(&cluster, 1);
+    let load = Load::start(&cluster.endpoints());
+    load.await_progress(100);
+    cluster.kill(node(3)).unwrap();
+    for other in [1, 2] {
+        await_status(&cluster, other, "wsrep_cluster_size", "2");
+    }
+    let mut log = LogCursor::at_end(&cluster.node(node(3)).unwrap().log());
+    cluster.launch(node(3), Start::Plain).unwrap();
+    let server = cluster.node(node(3)).unwrap().pid.unwrap();
+    eventually("the run is there, and held", || match recovery_run_of(server) {
+        Some(run) => kill(Pid::from_raw(run), Signal::SIGSTOP).map_err(|error| error.to_string()),
+        None => Err("no run".to_owned()),
+    });
+    cluster.stop(node(3), Stop::Graceful).unwrap();
+    let when = "told to stop in the run";
+    assert_no_copy(&[(node(3), log.lines())], when);
+    assert_no_copy(&start_all(&mut cluster, &[node(3)], when), when);
+    let kept = load.finish();
+    for n in 1..=NODES {
+        assert_all_there(&cluster, n, &kept);
+    }
+    assert_equal(&cluster);
+}
+
+fn recovery_run_of(server: i32) -> Option<i32> {
+    let tasks = fs::read_dir(format!("/proc/{server}/task")).ok()?.flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let children: Vec<i32> =
+        lists.flat_map(|list| list.split(' ').filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect();
+    let reads_position = |pid: &i32| {
+        fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == b"--wsrep-recover"))
+    };
+    children.into_iter().find(reads_position)
 }
