@@ -57,6 +57,21 @@ fn sync_log_files() -> io::Result<()> {
     Ok(())
 }
 
+/// Puts on disk what a statement that changes schemas leaves to the kernel: the names of files, which the server changes without a sync, and the
+/// engine's position, which it has written by now and syncs with flush=1 only.
+pub fn sync_statement(data_dir: &Path) -> io::Result<()> {
+    File::open(data_dir)?.sync_all()?;
+    for schema in fs::read_dir(data_dir)?.flatten().filter(|entry| entry.path().is_dir()) {
+        match File::open(schema.path()) {
+            Ok(directory) => directory.sync_all()?,
+            // It was dropped meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    sync_log_files()
+}
+
 /// The engine's log, as the one thread sees it that asks.
 pub struct Eye {
     /// Its time.

@@ -6,7 +6,6 @@ use crate::command::Command;
 use crate::item::{ApplyItem, Item};
 use crate::outage::{Look, Unread};
 use crate::prompt::Prompt;
-use crate::saved::Saved;
 use crate::threads::lock;
 use crate::{Code, ConnId, Handle, Level, Meta, RecvCtx, ServerView, Source, TrxId, flags};
 use bytes::Bytes;
@@ -183,7 +182,7 @@ impl Node {
         }
         shared.monitor.end(item.seqno);
         if toi {
-            shared.data.save(Saved::end_unsafe);
+            self.end_statement(item.seqno);
         }
         // After a lost vote the failure is no news.
         if !applied.ok && !shared.monitor.is_closed() && !shared.data.is_inconsistent() {

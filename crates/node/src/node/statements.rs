@@ -3,10 +3,12 @@
 use super::transactions::accounted_bytes;
 use super::{Node, OWN_LEAVE};
 use crate::command::{Command, Outcome};
+use crate::engine;
 use crate::saved::Saved;
 use crate::slot::Slot;
 use crate::threads::lock;
 use crate::{Code, ConnId, KeyKind, Level, Meta, Source, ToiKeys, TrxId, flags};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use trireme_certification::{Head, WriteSetBuilder};
@@ -83,6 +85,25 @@ impl Node {
         begun
     }
 
+    /// A statement has been executed. Its mark goes once its effect and the engine's position behind it are on disk: after a loss of power the
+    /// statement would else be executed again over its own effect, or be taken for executed where it was not. Where they cannot be synced the
+    /// mark stays (rule 26).
+    pub(super) fn end_statement(&self, seqno: Seqno) {
+        let shared = &self.shared;
+        match engine::sync_statement(Path::new(&shared.host.args.data_dir)) {
+            Ok(()) => {
+                shared.data.save(Saved::end_unsafe);
+            }
+            Err(error) => shared.host.log(
+                Level::Warn,
+                format!(
+                    "what DDL statement {seqno} did cannot be synced, so that grastate.dat keeps its mark, and a crash of this server needs a full \
+                     copy: {error}"
+                ),
+            ),
+        }
+    }
+
     pub fn toi_end(&self, conn: ConnId, error: &[u8]) -> Code {
         let shared = &self.shared;
         let Some(seqno) = lock(&shared.tois).remove(&conn) else { return Code::Ok };
@@ -92,7 +113,7 @@ impl Node {
         }
         self.leave_order(seqno);
         shared.monitor.end(seqno);
-        shared.data.save(Saved::end_unsafe);
+        self.end_statement(seqno);
         if shared.data.is_inconsistent() {
             // The client's next statement is to meet a server that knows. It is then told that the node has left, and not of a lock wait.
             shared.queue.wait_empty(Instant::now() + OWN_LEAVE);
