@@ -220,7 +220,9 @@ impl Roster {
             class.is_some_and(|class| *class != ErrorClass::SUCCESS)
         };
         let stays = |m: &MemberState| !failed(m.node) && !outvoted.contains(&(m.node, m.incarnation));
-        self.members.iter().any(|m| self.counted(m) && stays(m))
+        // A joiner that has not said that it lacks data waits for no more than a script.
+        let has_data = |m: &MemberState| self.counted(m) || m.state == NodeState::Joiner && self.is_asked(m);
+        self.members.iter().any(|m| has_data(m) && stays(m))
     }
 
     pub fn decided(&self, seqno: Seqno) -> Option<ErrorClass> {

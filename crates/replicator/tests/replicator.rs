@@ -765,8 +765,8 @@ fn a_vote_is_not_dismissed_while_that_would_take_the_last_data() {
     assert!(closes(&mut s, 111), "the second has data");
     s.say(2, vote(9, 77));
     assert!(!closes(&mut s, 150));
-    // The fourth has data, and has not answered.
-    s.say(4, AppMessage::Joined);
+    // The fourth has data, and has not answered: it waits for a script.
+    s.say(4, AppMessage::StateRequest { donors: String::new(), request: b"script".to_vec(), position: Some(Seqno(8)) });
     assert!(closes(&mut s, 170));
 }
 
