@@ -2,6 +2,7 @@
 //! only: the provider translates.
 
 use std::ffi::{OsString, c_void};
+use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -200,6 +201,12 @@ pub struct InitArgs {
     pub position: Option<Gtid>,
     /// No server stands behind this node: it is there for its vote.
     pub arbitrator: Option<Arbitrator>,
+}
+
+impl InitArgs {
+    pub fn data_dir(&self) -> &Path {
+        Path::new(if self.data_dir.is_empty() { "." } else { &self.data_dir })
+    }
 }
 
 /// The settings of an arbitrator beyond the options.

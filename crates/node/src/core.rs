@@ -280,7 +280,11 @@ impl Core {
                 self.inc.replicator.handle_diverged();
                 if !self.arbitrates() {
                     // Before the log is replaced: no crash may leave the group's log beside these data.
-                    self.shared.data.discard();
+                    if !self.shared.data.discard() {
+                        return self.fail_for_good(texts::unmarked(
+                            "The data here, which are of another branch of the history",
+                        ));
+                    }
                 }
                 self.inc.group.data_discarded(now);
                 self.carry_out();

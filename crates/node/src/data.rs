@@ -96,12 +96,14 @@ impl Data {
 
     pub fn mark_inconsistent(&self) {
         self.note_inconsistent();
-        self.discard();
+        self.save(Saved::corrupt);
     }
 
     /// They are of no use here, and the state file says so; a full copy makes it good.
-    pub fn discard(&self) {
-        self.save(Saved::corrupt);
+    ///
+    /// False: the state file cannot be written, so that the next life would take them for good.
+    pub fn discard(&self) -> bool {
+        self.save(Saved::corrupt)
     }
 
     /// It is not known that what the server is about to store follows what it has. Only a full copy makes the data good.

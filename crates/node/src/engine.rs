@@ -3,7 +3,9 @@
 use std::fs::{self, File};
 use std::io;
 use std::mem::ManuallyDrop;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -52,6 +54,28 @@ fn sync_log_files() -> io::Result<()> {
         let is_log = |file: &Path| file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ib_logfile"));
         if fs::read_link(open.path()).is_ok_and(|file| is_log(&file)) {
             ManuallyDrop::new(File::open(open.path())?).sync_data()?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts on disk what a full copy has brought: whoever copied left that to the kernel. An engine's files may lie elsewhere than the data directory.
+pub fn sync_copy(data_dir: &Path) -> io::Result<()> {
+    let beside_engine = fs::read_dir("/proc/self/fd")?.flatten().filter_map(|open| {
+        let file = fs::read_link(open.path()).ok()?;
+        file.file_name()?.as_bytes().starts_with(b"ib").then(|| file.parent().map(Path::to_owned))?
+    });
+    let mut synced = Vec::new();
+    // Directories, since to close another descriptor of a file that the engine has open would take its lock off it.
+    for path in std::iter::once(data_dir.to_owned()).chain(beside_engine) {
+        let directory = File::open(path)?;
+        let device = directory.metadata()?.dev();
+        if !synced.contains(&device) {
+            // SAFETY: the descriptor is open.
+            if unsafe { libc::syncfs(directory.as_raw_fd()) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            synced.push(device);
         }
     }
     Ok(())

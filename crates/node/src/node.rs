@@ -214,7 +214,7 @@ impl Node {
         let mut log = self.usable_log(&mut running)?;
         let wish = Wish { cluster, target: &target, bootstrap, first: running.connection == 0 };
         let planned = shared.data.save(|saved| startup::prepare(&shared.host, &mut log, &wish, saved));
-        // What was cut short by the signal has not said where the data are. To go on without that would replace them.
+        // A run that the signal cut short has not said where the data are. To go on without that would replace them.
         let stopped = |plan| if stop_signal::is_pending() { Err(ConnectError::Stopped) } else { Ok(plan) };
         let plan = match planned.and_then(stopped) {
             Ok(plan) => plan,

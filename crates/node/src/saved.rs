@@ -43,10 +43,10 @@ pub struct StateFileError {
 
 impl Saved {
     pub fn open(args: &InitArgs, settings: &Settings, server: &dyn Server) -> Result<Saved, StateFileError> {
-        let dir = PathBuf::from(if args.data_dir.is_empty() { "." } else { &args.data_dir });
+        let dir = args.data_dir();
         let (file, found) = match args.arbitrator {
             Some(_) => (StateFile::none(), true),
-            None => StateFile::open(&dir).map_err(|error| StateFileError { file: dir.join("grastate.dat"), error })?,
+            None => StateFile::open(dir).map_err(|error| StateFileError { file: dir.join("grastate.dat"), error })?,
         };
         if !found {
             server.log(Level::Warn, &texts::state_file_missing(file.path()));
@@ -94,6 +94,14 @@ impl Saved {
     /// forced, as the beginning of a new history.
     pub fn disowned(&self) -> bool {
         !self.found && self.position.is_none()
+    }
+
+    /// There is a log of this history here. Somebody who removed the state file beside it wants a full copy, or a new history: no position on
+    /// the command line, which the server's unit always gives, stands against that.
+    pub fn note_log(&mut self, history: Uuid) {
+        if !self.found && self.given.is_some_and(|(of, _)| of == history) {
+            (self.position, self.given) = (None, None);
+        }
     }
 
     /// The last stop was none: a position that the file names may be older or newer than what the engine recovers to (it is
@@ -202,11 +210,14 @@ impl Saved {
         }
     }
 
-    /// A full copy is about to replace the data.
-    pub fn receiving(&mut self) {
+    /// A full copy is about to replace the data. False: a crash in it would not be noticed, so it must not begin.
+    #[must_use]
+    pub fn receiving(&mut self) -> bool {
         self.receiving = true;
         let result = self.file.mark_receiving();
+        let marked = result.is_ok();
         self.note(result);
+        marked
     }
 
     /// The full copy was refused: the data are as they were.
@@ -216,10 +227,13 @@ impl Saved {
         self.note(result);
     }
 
-    pub fn corrupt(&mut self) {
+    /// False: it is not on disk, and the next life takes the data for good.
+    pub fn corrupt(&mut self) -> bool {
         self.position = None;
         let result = self.file.mark_corrupt();
+        let marked = result.is_ok();
         self.note(result);
+        marked
     }
 
     /// A statement whose half could not be undone begins. False: a crash in it would not be noticed, so it must not begin. Then the mark

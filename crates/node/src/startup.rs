@@ -135,6 +135,7 @@ pub fn prepare(host: &Host, log: &mut Log, wish: &Wish<'_>, saved: &mut Saved) -
     };
     let alone = matches!(wish.target, Target::Alone);
     let bootstrap = alone || wish.bootstrap || peers.is_empty();
+    saved.note_log(log.base().history);
     let arbitrator = host.args.arbitrator.is_some();
     if bootstrap && arbitrator {
         return Err(ConnectError::NothingToBegin);

@@ -747,6 +747,18 @@ pub const LINES: &[Line] = &[
         "The data directory cannot be written while DDL of another node has to be executed. The server ends.",
         "Make the data directory writable and start the server.",
     ),
+    ours(
+        Topic::Position,
+        &[" cannot be marked in grastate.dat, so a crash would not be noticed"],
+        "The data are about to be replaced, and the file that has to say so cannot be written. The server ends.",
+        "Make grastate.dat and its directory writable for the server and start it.",
+    ),
+    ours(
+        Topic::Position,
+        &["the full copy cannot be synced to disk"],
+        "The files of a full copy are there, and the disk does not take them. The server ends.",
+        "Look at the disk, then start the server: it asks for another copy.",
+    ),
     // --- security
     ours(
         Topic::Security,

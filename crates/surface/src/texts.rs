@@ -146,6 +146,14 @@ pub fn state_file_missing(file: &Path) -> String {
     format!("Could not open state file for reading: '{}'", file.display())
 }
 
+/// Fatal: `what` must not be gone on with before the state file says so.
+pub fn unmarked(what: &str) -> String {
+    format!(
+        "{what} cannot be marked in grastate.dat, so a crash would not be noticed. Need to abort. Make grastate.dat and the directory it is in \
+         writable for the server, and start the server again."
+    )
+}
+
 /// Warning, tolerated.
 pub fn view_file_missing(file: &Path) -> String {
     format!("access file({}) failed(No such file or directory)", file.display())

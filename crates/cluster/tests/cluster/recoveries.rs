@@ -282,8 +282,8 @@ pub fn an_engine_that_is_open_first_recovers_too(bed: &Bed) {
     assert_equal(&cluster);
 }
 
-/// A server is told to stop while it waits for the run that reads its engine's position. What nobody said is no word on the data: the next start
-/// goes on with them.
+/// A server is told to stop while it waits for the run that reads its engine's position. No answer is no word on the data: the next start goes
+/// on with them.
 pub fn told_to_stop_while_recovering(bed: &Bed) {
     let mut cluster = bed.up(&bed.spec());
     schema(&cluster, 1);

@@ -381,7 +381,11 @@ impl Core {
                     slot.fill(answer);
                 }
             }
-            Effect::DataAtRisk => self.shared.data.save(Saved::receiving),
+            Effect::DataAtRisk => {
+                if !self.shared.data.save(Saved::receiving) {
+                    self.shared.die(texts::unmarked("The full copy that replaces the data"));
+                }
+            }
             Effect::DataSafe => self.shared.data.save(Saved::refused),
             Effect::NobodyHasData { absent } => {
                 let who = if absent.is_empty() {

@@ -8,7 +8,6 @@ use crate::saved::Saved;
 use crate::slot::Slot;
 use crate::threads::lock;
 use crate::{Code, ConnId, KeyKind, Level, Meta, Source, ToiKeys, TrxId, flags};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use trireme_certification::{Head, WriteSetBuilder};
@@ -90,7 +89,7 @@ impl Node {
     /// mark stays (rule 26).
     pub(super) fn end_statement(&self, seqno: Seqno) {
         let shared = &self.shared;
-        match engine::sync_statement(Path::new(&shared.host.args.data_dir)) {
+        match engine::sync_statement(shared.host.args.data_dir()) {
             Ok(()) => {
                 shared.data.save(Saved::end_unsafe);
             }

@@ -22,8 +22,8 @@ impl Node {
             Ok(request) => {
                 shared.host.flight.note(Event::AsksForState { full: data });
                 copying::look(&shared.host, &request);
-                if data {
-                    shared.data.save(Saved::receiving);
+                if data && !shared.data.save(Saved::receiving) {
+                    return shared.die(texts::unmarked("The full copy that replaces the data"));
                 }
                 shared.commands.push(Command::StateRequest { request });
             }
@@ -77,6 +77,13 @@ impl Node {
             {
                 let text = format!("SST brought position {group}:{seqno}, but the storage engine is {found}");
                 shared.host.log(Level::Error, text);
+                (None, Code::NodeFail)
+            }
+            Some(_)
+                if code == 0
+                    && let Err(error) = engine::sync_copy(shared.host.args.data_dir()) =>
+            {
+                shared.host.log(Level::Error, format!("the full copy cannot be synced to disk: {error}"));
                 (None, Code::NodeFail)
             }
             Some(seqno) if code == 0 => {

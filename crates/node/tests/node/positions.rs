@@ -151,6 +151,35 @@ fn a_position_on_the_command_line_is_a_claim_too() {
     agree(hosts);
 }
 
+/// The unit gives the position at each start. An operator who removes the state file wants a copy all the same, as with Galera.
+#[test]
+fn a_position_on_the_command_line_does_not_stand_against_a_removed_state_file() {
+    let cluster = Cluster::new(3);
+    let (hosts, tables) = stopped(&cluster);
+    fs::remove_file(cluster.sites[2].dir.join("grastate.dat")).unwrap();
+    let given = Gtid { history: tables.history, seqno: Some(Seqno(tables.position())) };
+    let mut back = cluster.host(2, tables, Some(given), "");
+    assert_eq!(back.connect(&cluster.url(), false), Code::Ok);
+    back.serve(2);
+    back.wait("a copy", |s| s.synced == 1 && s.sst_requests == 1);
+    agree(hosts.into_iter().chain([back]).collect());
+}
+
+/// A full copy that would not be noticed when it is cut short does not begin.
+#[test]
+fn a_copy_that_cannot_be_marked_does_not_begin() {
+    let cluster = Cluster::new(3);
+    let (hosts, tables) = stopped(&cluster);
+    break_state_file(&cluster, 2);
+    let mut back = cluster.host(2, tables.clone(), None, "");
+    assert_eq!(back.connect(&cluster.url(), false), Code::Ok);
+    back.serve(2);
+    back.wait("the end", |s| s.ended.as_ref().is_some_and(|why| why.contains("cannot be marked in grastate.dat")));
+    assert_eq!(back.lock().tables.position(), tables.position(), "nothing was replaced");
+    back.stop();
+    agree(hosts);
+}
+
 /// `wsrep_sst_method=skip`: the operator says that the data are the group's. The engine knows better.
 #[test]
 fn a_trivial_transfer_does_not_skip_what_the_engine_lacks() {
@@ -208,10 +237,11 @@ fn a_statement_that_cannot_be_marked_is_refused() {
 #[test]
 fn a_statement_of_others_that_cannot_be_marked_ends_the_server() {
     let cluster = Cluster::new(2);
-    break_state_file(&cluster, 1);
     let hosts = cluster.start();
+    let before = hosts[0].commit("a", "stands");
+    hosts[1].reach(before);
+    break_open_state_file(&cluster, 1);
     hosts[0].toi(1, "t", "ALTER", b"").unwrap();
-    let before = hosts[1].lock().tables.position();
     hosts[1].wait("the end", |s| s.ended.as_ref().is_some_and(|why| why.contains("cannot be marked in grastate.dat")));
     assert_eq!(hosts[1].lock().tables.position(), before, "it was not executed");
     for host in hosts {
