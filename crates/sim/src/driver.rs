@@ -894,10 +894,10 @@ impl Cluster {
     }
 
     /// May the member in this place go without a sync of its own for this entry, which was ordered in mode `disk`? If that mode has ended
-    /// behind it, and enough others have it on disk: then it is committed, and nothing rests on this disk.
+    /// behind it, and enough others have it on disk: then it is committed, and nothing rests on this disk. So it stays when the mode is
+    /// switched back to `disk` behind that: what is said now may have been acknowledged before that switch came.
     fn is_decided_on_disk(&self, slot: usize, index: LogIndex) -> bool {
-        let last = self.slots[slot].store().last();
-        self.durability_at(slot, last) == Durability::Process && self.no_majority_holds(slot, index, true).is_none()
+        self.leaves_disk_behind(slot, index) && self.no_majority_holds(slot, index, true).is_none()
     }
 
     fn observe_log(&mut self, slot: usize) {

@@ -244,6 +244,12 @@ impl Cluster {
         if mode == Durability::Disk { Some(upto) } else { newest }
     }
 
+    /// Does a switch to mode `process` lie behind this entry in the log in this place, committed or not, whatever was switched to later?
+    pub(crate) fn leaves_disk_behind(&self, slot: usize, index: LogIndex) -> bool {
+        let switches = self.switches_in_log(slot, self.slots[slot].store().last());
+        switches.iter().any(|switch| switch.index > index && switch.to == Durability::Process)
+    }
+
     /// The switches in the log in this place, up to `upto`, committed or not, in order.
     fn switches_in_log(&self, slot: usize, upto: LogIndex) -> Vec<&Switch> {
         let store = self.slots[slot].store();

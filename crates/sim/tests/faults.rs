@@ -1,7 +1,9 @@
 //! Sick members and partial connectivity: who goes on, how long anybody waits, how many terms it costs.
 
+use trireme_order::LogStore;
 use trireme_sim::directed::{a_switch_to_disk, an_old_disk, an_older_end, cloned, figure_8};
 use trireme_sim::{Cluster, Kind, MS, Options, SEC, StoreKind, run};
+use trireme_types::Durability;
 
 fn with(seed: u64, nodes: usize, change: impl FnOnce(&mut Options)) -> Cluster {
     let mut o = Options::calm(seed, nodes);
@@ -327,6 +329,33 @@ fn the_end_of_an_older_term_does_not_pass_for_what_was_lost() {
 fn nothing_is_committed_behind_a_switch_to_disk_before_it_is_there() {
     for seed in 1..=20 {
         assert_eq!(a_switch_to_disk(seed, None), None, "seed {seed}");
+    }
+}
+
+/// One of three has a disk that hangs, and a tail in mode `disk` that the others have on theirs. The mode goes to `process` and back. The way
+/// back comes together with what lies before it: the acknowledgement of that is sent when the log says `disk` again, and is none for less.
+#[test]
+fn what_was_acknowledged_before_a_switch_to_disk_is_said_behind_it_too() {
+    for seed in 1..=20 {
+        let mut c = with(seed, 3, |o| (o.durability, o.batch_bytes_max) = (Durability::Disk, 1));
+        let orders = c.the_sequencer();
+        let slow = (orders + 1) % 3;
+        c.stall_syncs(slow, 1_000_000);
+        c.write_committed(orders);
+        let unsynced = c.store(slow).last();
+        assert!(c.store(slow).synced() < unsynced);
+        c.set_durability(orders, Durability::Process);
+        let mode = |c: &Cluster, slot| c.status(slot).map(|s| s.durability);
+        c.expect(SEC, "its disk counts no more", |c| mode(c, slow) == Some(Durability::Process));
+        c.pause(slow);
+        c.write_committed(orders);
+        c.set_durability(orders, Durability::Disk);
+        c.expect(SEC, "the others are back", |c| mode(c, orders) == Some(Durability::Disk));
+        let end = c.store(orders).last();
+        c.resume(slow);
+        c.expect(SEC, "it has all", |c| c.store(slow).last() >= end);
+        assert!(c.store(slow).synced() < unsynced, "its disk still hangs");
+        c.conclude();
     }
 }
 
