@@ -1,12 +1,14 @@
 //! The storage engine that runs in this process: is it where this node goes on from, and what does it have on disk at a stop (rule 31)?
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::{self, File};
 use std::io;
-use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use trireme_replicator::position::{self, Elsewhere, Stop, Stopping, Word};
@@ -14,6 +16,7 @@ use trireme_replicator::retention::{EngineLog, FirstLook};
 use trireme_types::{Seqno, Timestamp, Uuid};
 
 use crate::Server;
+use crate::threads::lock;
 
 /// Compares a position with that of the engine, which runs. May wait for the engine.
 ///
@@ -44,16 +47,24 @@ pub fn await_flush(server: &dyn Server) -> bool {
     }
 }
 
+/// The engine's log files, opened once more, by device and inode. They stay open: to close one would take the engine's lock off it.
+static LOG_FILES: Mutex<BTreeMap<(u64, u64), File>> = Mutex::new(BTreeMap::new());
+
 /// Syncs the log files that an engine of this process has open. A killed process may have written a part without a sync: this one has read that
 /// back, takes it for synced, and never syncs it.
 ///
-/// The descriptors stay open: to close one would take the engine's lock off its file. The engine's own would swallow an error that it has
-/// to see.
+/// Not by the engine's own descriptors: that would swallow an error that it has to see.
 fn sync_log_files() -> io::Result<()> {
+    let mut ours = lock(&LOG_FILES);
     for open in fs::read_dir("/proc/self/fd")?.flatten() {
         let is_log = |file: &Path| file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ib_logfile"));
         if fs::read_link(open.path()).is_ok_and(|file| is_log(&file)) {
-            ManuallyDrop::new(File::open(open.path())?).sync_data()?;
+            let found = fs::metadata(open.path())?;
+            let file = match ours.entry((found.dev(), found.ino())) {
+                Entry::Occupied(there) => there.into_mut(),
+                Entry::Vacant(place) => place.insert(File::open(open.path())?),
+            };
+            file.sync_data()?;
         }
     }
     Ok(())
@@ -266,6 +277,26 @@ mod tests {
         assert_eq!(at_stop(&silent, 9, 9), Stop::Claimed(Seqno(9)));
         let nobody = engine(None, false, vec![EngineLog::Silent]);
         assert_eq!(at_stop(&nobody, 9, 9), Stop::Claimed(Seqno(9)));
+    }
+
+    /// A server executes thousands of statements.
+    #[test]
+    fn log_files_are_opened_once_more_and_no_more() {
+        let dir = std::env::temp_dir().join(format!("trireme-engine-{}", std::process::id()));
+        fs::create_dir_all(dir.join("d")).unwrap();
+        let log = dir.join("ib_logfile0");
+        let engines = File::create(&log).unwrap();
+        let opened = || {
+            let all = fs::read_dir("/proc/self/fd").unwrap().flatten();
+            all.filter(|open| fs::read_link(open.path()).is_ok_and(|file| file == log)).count()
+        };
+        for _ in 0..3 {
+            sync_statement(&dir).unwrap();
+            assert_eq!(opened(), 2);
+        }
+        drop(engines);
+        fs::remove_dir_all(&dir).unwrap();
+        assert!(sync_statement(&dir).is_err());
     }
 
     #[test]
