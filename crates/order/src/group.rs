@@ -694,7 +694,8 @@ impl<S: LogStore> Group<S> {
 
     // --- events ---------------------------------------------------------------------------------------------------
 
-    /// A link to `peer` is up and the handshake is done. Repeated with new data when the peer reconnects.
+    /// A link to `peer` is up and the handshake is done. Repeated with new data when the peer reconnects: that ends the former link, also where
+    /// the new one does not count.
     /// `levels`: what its build supports.
     pub fn handle_link_up(&mut self, now: Timestamp, peer: Member, levels: Levels) {
         self.input(|group| group.on_linked(now, peer, levels));
@@ -703,7 +704,8 @@ impl<S: LogStore> Group<S> {
     fn on_linked(&mut self, now: Timestamp, peer: Member, levels: Levels) {
         let node = peer.node;
         if node == self.me() || self.is_refused(node) || !self.fits_level(&peer, levels) {
-            return;
+            // The former link has ended all the same, though nobody may have said so yet: what comes now comes over this one.
+            return self.on_unlinked(now, node);
         }
         self.gone.remove(&node);
         // It may have restarted and hold less than it acknowledged; it will say again what it holds.

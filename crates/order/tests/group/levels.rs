@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use trireme_order::{Config, Event, Failure, JoinState, MemStore, Phase};
-use trireme_types::{Durability, Incarnation, Level, Levels, Seqno};
+use trireme_order::{Config, Content, Event, Failure, JoinState, LogEnd, LogStore, MemStore, Output, Phase};
+use trireme_types::{Durability, Incarnation, Level, Levels, Seqno, Term};
 
-use crate::net::{HISTORY, Net};
+use crate::net::{HISTORY, Net, node, outputs};
 
 const FORMER: Levels = Levels { min: Level(1), max: Level(1) };
 const NEWER: Levels = Levels { min: Level(1), max: Level(2) };
@@ -201,6 +201,26 @@ fn a_step_back_after_it_rose_is_refused_and_costs_nothing() {
     net.run(Duration::from_secs(3));
     assert_eq!(net.phase(3), Phase::Primary);
     assert!(net.nodes[&3].group.status().last >= last);
+}
+
+/// Its new link is there before anybody has said that the former one is gone.
+#[test]
+fn a_step_back_that_takes_the_place_of_the_former_link_has_no_vote() {
+    let mut net = cluster(&[NEWER, NEWER]);
+    let (now, former) = (net.now, config(2, 2, FORMER));
+    let end = net.nodes[&1].group.store().last();
+    let group = &mut net.nodes.get_mut(&1).unwrap().group;
+    group.handle_link_up(now, former.me, FORMER);
+    net.run(Duration::from_secs(1));
+    assert!(net.warned(1, "n2 () is refused: it supports group level 1"));
+    net.run(Duration::from_secs(10));
+    assert_ne!(net.phase(1), Phase::Primary, "a build below the level makes up its majority");
+    let now = net.now;
+    let group = &mut net.nodes.get_mut(&1).unwrap().group;
+    let vote = Content::PreVote { last: LogEnd { term: Term(1), index: end.prev() } };
+    group.handle_message(now, node(2), vote.in_term(HISTORY, Term(2)));
+    let to_it = |o: &Output| matches!(o, Output::Send { to, .. } if *to == node(2));
+    assert!(!outputs(group, now).iter().any(to_it), "it gets an answer");
 }
 
 #[test]
