@@ -64,7 +64,8 @@ impl Reach {
 }
 
 /// How long a log waits for the engine. One that does not tell is given a minute, and what was read back at a start another one. Then it is stuck:
-/// an applier may wait for a vote, and the vote for this member.
+/// an applier may wait for a vote, and the vote for this member. One of which nothing is known at all may not be open: no applier waits, and that its
+/// data are there is a claim.
 const ENGINE_PATIENCE: Duration = Duration::from_secs(150);
 
 /// A log that does not take the place of the own one yet, because the engine does not have on its disk what only the own one can replay.
@@ -75,12 +76,8 @@ pub(crate) struct Awaited {
     since: Timestamp,
     /// The state with which the log begins, if a sequencer has offered one.
     offer: Option<Offer>,
-}
-
-impl Awaited {
-    fn is_overdue(&self, now: Timestamp) -> bool {
-        now.since(self.since) > ENGINE_PATIENCE
-    }
+    /// An operator has been told that this has no end.
+    told: bool,
 }
 
 /// The data of the server that this member belongs to, and whether logs go on from them.
@@ -566,15 +563,43 @@ impl<S: LogStore> Group<S> {
         }
         if let Some(awaited) = &mut self.data.awaited {
             awaited.seqno = seqno;
-            return awaited.is_overdue(now);
+            return !self.waits_for_engine(now);
         }
-        self.data.awaited = Some(Awaited { seqno, since: now, offer: None });
+        self.data.awaited = Some(Awaited { seqno, since: now, offer: None, told: false });
         let text = format!(
             "the write-set log here is not replaced yet by one that begins at seqno {seqno}: the storage engine of this node does not have \
              so much on disk"
         );
         self.log(false, text);
         false
+    }
+
+    /// Is the engine still waited for? Without end where nothing is known of it and nobody else here has data that reach so far: should the engine
+    /// turn out to have less than was claimed, only the own log can bring its data there.
+    fn waits_for_engine(&mut self, now: Timestamp) -> bool {
+        let Some(awaited) = &self.data.awaited else { return false };
+        let (seqno, told) = (awaited.seqno, awaited.told);
+        if now.since(awaited.since) <= ENGINE_PATIENCE {
+            return true;
+        }
+        let known = self.data.on_disk.is_none_or(|upto| upto > Seqno::ZERO);
+        // Those of a sequencer go with its log, and it does not tell again.
+        let orders = self.sequencer();
+        let reaches = |node| self.data_of(node).is_some_and(|data| data >= seqno || orders == Some(node));
+        if known || self.peers.keys().any(|node| reaches(*node)) {
+            return false;
+        }
+        if !told {
+            let text = format!(
+                "the write-set log here stays: nobody else here has data up to seqno {seqno}, and the storage engine of this node has not said \
+                 whether it does. Start the server again, for its engine to be asked"
+            );
+            self.log(true, text);
+        }
+        if let Some(awaited) = &mut self.data.awaited {
+            awaited.told = true;
+        }
+        true
     }
 
     /// The state that was not taken is taken as soon as the engine allows it.
@@ -585,11 +610,9 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Does a state of this sequencer wait that lets the data go on? A later one may begin behind them.
-    pub(crate) fn keeps_offer_of(&self, now: Timestamp, from: NodeId, term: Term) -> bool {
-        self.data.awaited.as_ref().is_some_and(|awaited| {
-            let kept = awaited.offer.as_ref().is_some_and(|offer| (offer.from, offer.term) == (from, term));
-            kept && !awaited.is_overdue(now)
-        })
+    pub(crate) fn keeps_offer_of(&mut self, now: Timestamp, from: NodeId, term: Term) -> bool {
+        let kept = self.data.awaited.as_ref().and_then(|awaited| awaited.offer.as_ref());
+        kept.is_some_and(|offer| (offer.from, offer.term) == (from, term)) && self.waits_for_engine(now)
     }
 
     /// The engine has its data on disk up to here.

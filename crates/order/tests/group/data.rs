@@ -194,6 +194,28 @@ fn what_only_an_arbitrator_has_kept_is_brought_to_a_server_whose_data_reach_it()
     }
 }
 
+/// Swarm seed 78792618: those data are where a state file claims, and the engine could not be asked. They may end before, and then only the log here
+/// goes on from them. Nobody else has any that reach so far, so it stays however long that takes.
+#[test]
+fn data_that_are_only_claimed_do_not_cost_the_log_that_would_replay_them() {
+    let (mut net, logs) = two_servers_and_an_arbitrator([15, 20], 5);
+    let (base, own) = (logs[2].base().clone(), logs[1].last());
+    net.restart(1, logs[0].clone(), 2, Seqno(3));
+    let now = net.now;
+    let group = net.reopen(2, logs[1].clone(), 2, Some(base.seqno));
+    group.note_engine_disk(now, Seqno(0));
+    group.join(now, JoinState { position: Some((HISTORY, base.seqno)) });
+    start_arbitrator(&mut net, logs[2].clone());
+    net.run(Duration::from_secs(300));
+    assert!(net.nodes[&2].group.awaits_engine_disk());
+    assert_eq!(net.nodes[&2].group.store().last(), own, "its log was replaced");
+    assert!(net.warned(2, "the write-set log here stays"));
+    net.nodes.get_mut(&2).unwrap().group.note_engine_disk(net.now, base.seqno);
+    net.run(Duration::from_secs(20));
+    assert_eq!(base_of(&net, 2), base.seqno, "it needs no copy");
+    assert_eq!(net.bodies(2).last().unwrap(), "commit 29");
+}
+
 /// Swarm seed 75095654: an arbitrator has joined, of which the logs of both servers have lost every trace. The one without data leaves the
 /// decision to it; the other one, whose data it can go on from, takes its state because the first vouches for it.
 #[test]
@@ -1658,6 +1680,26 @@ fn a_person_who_decides_for_data_in_memory_is_asked_to_wait() {
     net.run(Duration::from_secs(1));
     assert_eq!(net.phase(1), Phase::Primary);
     assert_eq!(base_of(&net, 1), end, "its data go on");
+}
+
+/// The engine with the data that reach furthest has not been asked, and they may end before. No branch is begun behind them.
+#[test]
+fn data_that_are_only_claimed_begin_no_branch() {
+    let (mut net, end, logs) = all_lose_power(10, [5, 9, 7]);
+    let ends: Vec<LogIndex> = logs.iter().map(LogStore::last).collect();
+    for (n, log) in (1..).zip(logs) {
+        let at = if n == 2 { end } else { Seqno(end.0 - 6) };
+        let now = net.now;
+        let group = net.reopen(n, log, 2, Some(at));
+        group.note_engine_disk(now, Seqno(0));
+        group.join(now, JoinState { position: Some((HISTORY, at)) });
+    }
+    net.run(Duration::from_secs(300));
+    assert_eq!(net.nodes[&2].group.store().last(), ends[1], "its log was replaced");
+    net.nodes.get_mut(&2).unwrap().group.note_engine_disk(net.now, end);
+    net.run(Duration::from_secs(10));
+    assert!((1..=3).all(|n| net.phase(n) == Phase::Primary));
+    assert_eq!(base_of(&net, 2), end, "its data go on");
 }
 
 /// The data that reach furthest are in the memory of their engine for some seconds. Nobody elects again and again meanwhile.
