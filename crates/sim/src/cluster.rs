@@ -350,6 +350,14 @@ impl Slot {
         self.db.recovered().map(|(history, at)| (history, at.max(told)))
     }
 
+    /// The same as its server tells the others: where the engine could not be asked, that is what the state file claims. The engine may have less.
+    /// As long as nobody knows, its log stays.
+    pub(crate) fn says_it_holds(&self) -> Option<(Uuid, u64)> {
+        let claimed = self.begins_at.filter(|_| self.unheard).map(|at| (at.history, at.seqno.0));
+        let held = self.holds()?;
+        Some(claimed.filter(|claimed| claimed.0 == held.0 && claimed.1 > held.1).unwrap_or(held))
+    }
+
     /// Its group thread takes nothing.
     pub fn stands_still(&self) -> bool {
         self.paused || self.hangs
@@ -1349,5 +1357,25 @@ impl With for Uuid {
     fn with(mut self, n: u64) -> Uuid {
         self.0[8..].copy_from_slice(&n.to_be_bytes());
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Swarm seed 78792618: a stop has written down a commit that its engine did not have on disk, and the next start could not ask.
+    #[test]
+    fn a_server_whose_engine_could_not_be_asked_says_what_the_state_file_claims() {
+        let history = Uuid([7; 16]);
+        let mut slot = Slot::new(NodeId::default(), Store::nothing());
+        slot.db.begin(history, 47);
+        assert_eq!(slot.says_it_holds(), Some((history, 47)));
+        slot.begins_at = Some(Position { history, seqno: Seqno(51) });
+        assert_eq!(slot.says_it_holds(), Some((history, 47)), "the engine has been asked");
+        slot.unheard = true;
+        assert_eq!((slot.holds(), slot.says_it_holds()), (Some((history, 47)), Some((history, 51))));
+        slot.db.valid = false;
+        assert_eq!(slot.says_it_holds(), None, "the data were given up");
     }
 }

@@ -828,7 +828,7 @@ impl Cluster {
     fn check_message(&mut self, slot: usize, to: NodeId, message: &Message) {
         let node = self.slots[slot].node;
         if self.options.is_arbitrator(slot) {
-            let result = arbitrates(message, self.slot_of(to).and_then(|to| self.slots[to].holds()));
+            let result = arbitrates(message, self.slot_of(to).and_then(|to| self.slots[to].says_it_holds()));
             self.check(slot, result);
             if matches!(message, Message::Snapshot { .. }) {
                 self.arose(Situation::DroppedInData);

@@ -1,5 +1,5 @@
 //! The wishes of operators in a cluster that runs. One has a log trimmed (`trireme log trim`), as a node does it (`crates/node/src/core/house.rs`).
-//! Another one has an arbitrator ask for a full copy, as for a backup.
+//! Another one has an arbitrator ask for a full copy, as for a backup. In the end a server waits for no engine that could not be asked.
 
 use trireme_order::LogStore;
 use trireme_replicator::retention::Needs;
@@ -41,6 +41,20 @@ impl Cluster {
             self.ask_for_donor(slot);
         }
         self.trim_as_wished(slot);
+        self.have_engine_asked(slot);
+    }
+
+    /// A server whose engine could not be asked waits for it, and its data may be needed: in the end somebody mends what is wrong with that
+    /// and starts it again, as its log says.
+    fn have_engine_asked(&mut self, slot: usize) {
+        let s = &mut self.slots[slot];
+        let Some(p) = &s.process else { return };
+        let waits = s.unheard && !s.engine_runs && !p.replicator.serves() && p.group.awaits_engine_disk();
+        if waits && self.calm {
+            s.claim = None;
+            self.log(|| format!("n{slot} is started again, for its engine to be asked"));
+            self.restart_server(slot);
+        }
     }
 
     fn wish_for_trim(&mut self, slot: usize) {
