@@ -281,6 +281,7 @@ impl<S: LogStore> Group<S> {
             // Only voters compare their logs below.
             || !self.own.tail().voters.contains(self.me())
             || !self.is_whole()
+            || self.counts_somebody_gone(now)
             || self.serves_nobody(now).is_some()
         {
             return false;
@@ -323,6 +324,15 @@ impl<S: LogStore> Group<S> {
         self.log(true, text.into());
         self.force(now, me);
         true
+    }
+
+    /// Does the word of somebody count who is not heard any more, or a word from before the majority was lost? Log and data of that one need not be
+    /// here. Such a word does not count for long.
+    fn counts_somebody_gone(&self, now: Timestamp) -> bool {
+        self.peers.iter().any(|(node, peer)| {
+            let still = peer.told_since(self.good_at, now).is_some() && self.heard_recently(now, *node);
+            peer.told_lately(now).is_some() && !still
+        })
     }
 
     /// `pc.bootstrap`: make the reachable non-primary members primary (fork record). No effect when primary.

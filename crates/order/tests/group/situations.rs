@@ -1149,3 +1149,35 @@ fn what_the_sequencer_proposes_goes_to_each_member_once() {
         assert_eq!(net.bodies(n), ["by links", "by multicast", "lost"], "node {n}");
     }
 }
+
+/// `pc.ignore_quorum`, with a short `evs.suspect_timeout`. Of the three only the first has data, and it falls silent as soon as there is a primary
+/// component: what it told while there was none is still fresh.
+#[test]
+fn ignore_quorum_needs_data_of_somebody_who_is_there() {
+    let mut net = Net::cluster(3);
+    net.propose(1, "before");
+    net.settle();
+    let at = Seqno(net.nodes[&1].delivered.last().unwrap().0);
+    let logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
+    net.copies = false;
+    net.restart(1, logs[0].clone(), 2, at);
+    for n in 2..=3 {
+        let mut cfg = Net::config(n);
+        cfg.me.incarnation = Incarnation(2);
+        cfg.ignore_quorum = true;
+        cfg.timeouts.suspect = Duration::from_millis(300);
+        net.enter(n, cfg, logs[usize::from(n) - 1].clone(), None);
+    }
+    for _ in 0..200 {
+        net.run(Duration::from_millis(10));
+        if net.phase(2) == Phase::Primary {
+            break;
+        }
+    }
+    assert_eq!(net.phase(2), Phase::Primary);
+    net.mute(1);
+    net.mute(3);
+    net.run(Duration::from_secs(10));
+    assert!(!net.warned(2, "Ignoring lack of quorum"), "nobody who is there has data");
+    assert_eq!(net.phase(2), Phase::NonPrimary);
+}
