@@ -32,7 +32,12 @@ impl<S: LogStore> Group<S> {
     /// May this log and these data go on with a branch that begins at `fork`? Nothing that was committed, and nothing that the
     /// data hold, may lie behind it.
     pub(crate) fn can_follow(&self, fork: &Fork) -> bool {
-        self.commit < fork.index && self.data.applied <= fork.seqno
+        !self.is_committed_beyond(fork) && self.data.applied <= fork.seqno
+    }
+
+    /// Is anything committed in the own log that a branch which begins at `fork` lacks? Whoever has data beside such a log keeps both.
+    pub(crate) fn is_committed_beyond(&self, fork: &Fork) -> bool {
+        self.commit >= fork.index
     }
 
     /// How a linked peer's log relates to the own one. `None`: not known, or of another history.
@@ -98,16 +103,20 @@ impl<S: LogStore> Group<S> {
         self.told.sequencer = self.vouches_for();
         self.told.stocked = self.data.stocked;
         self.told.base = self.own.store().base().seqno;
-        let message = Message::Presence(self.presence(now));
         let nodes: Vec<NodeId> = self.peers.keys().copied().collect();
         for node in nodes {
-            self.send(node, message.clone());
+            self.send_presence_to(now, node);
         }
     }
 
     pub(crate) fn send_presence_to(&mut self, now: Timestamp, node: NodeId) {
-        let message = Message::Presence(self.presence(now));
-        self.send(node, message);
+        let mut presence = self.presence(now);
+        if let Some(Kinship::Descendant(fork)) = self.kinship_of(node) {
+            // What is committed here goes beyond the fork at which that branch began, and so do the data, which cannot follow without it.
+            let least = if self.is_committed_beyond(&fork) { fork.seqno.next() } else { Seqno::ZERO };
+            presence.holds = presence.holds.map(|held| held.max(least));
+        }
+        self.send(node, Message::Presence(presence));
     }
 
     /// Two primary components of one history: both have to find out, whenever they meet.

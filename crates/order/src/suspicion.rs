@@ -459,11 +459,12 @@ impl<S: LogStore> Group<S> {
         let mut there = there.filter(|p| p.history == theirs.history && p.lineage.branch(p.history) == branch);
         let own = self.servers_here(now).into_iter().filter_map(|(_, p)| p.holds).chain(self.holds());
         let lowest = own.min();
+        let stays = self.holds().is_some() && self.is_committed_beyond(fork);
         let follows = || {
             let reach = self.reach_of_data(now).map(|reach| reach.min(fork.seqno));
             lowest.is_some_and(|data| data <= fork.seqno) && reach.is_some_and(|reach| theirs.base <= reach)
         };
-        lowest.is_some() && !there.any(|p| p.holds.is_some()) && !follows()
+        lowest.is_some() && !there.any(|p| p.holds.is_some()) && (stays || !follows())
     }
 
     /// Would a group around the log of this peer, on a branch that grew from the own one, serve nobody, as far as members have told here? It is
@@ -478,7 +479,9 @@ impl<S: LogStore> Group<S> {
             .filter(|p| p.lineage.kinship(&theirs.lineage) == Kinship::Same)
             .collect();
         let own = self.holds().and_then(|holds| match self.own.tail().lineage.kinship(&theirs.lineage) {
-            Kinship::Descendant(fork) if holds <= fork.seqno => Some(holds.max(self.own.tail().seqno).min(fork.seqno)),
+            Kinship::Descendant(fork) if holds <= fork.seqno && !self.is_committed_beyond(&fork) => {
+                Some(holds.max(self.own.tail().seqno).min(fork.seqno))
+            }
             Kinship::Same | Kinship::Descendant(_) | Kinship::Ancestor | Kinship::Sibling => None,
         });
         let others = self.peers.keys().filter_map(|node| self.reach_of_follower(now, *node, &theirs.lineage));

@@ -1359,6 +1359,53 @@ fn the_only_data_are_not_given_up_to_servers_whose_data_are_out_of_reach() {
     assert!((1..=3).all(|n| net.phase(n) == Phase::Primary));
 }
 
+/// Nor to a forced branch without data that they would fit: their own log has more that is committed. It takes a person, who gets through.
+#[test]
+fn the_only_data_are_not_stuck_between_a_forced_branch_and_their_own_log() {
+    let mut net = Net::cluster(4);
+    net.propose(1, "before");
+    net.settle();
+    let at = end_of(net.nodes[&1].group.store());
+    net.isolate(2);
+    net.run(Duration::from_secs(20));
+    net.propose(1, "on the old branch");
+    net.run(Duration::from_secs(1));
+    net.nodes.get_mut(&2).unwrap().group.store_mut().checkpoint_every = 1;
+    net.force(2);
+    net.run(Duration::from_secs(5));
+    assert!((1..=4).all(|n| net.phase(n) == Phase::Primary));
+    let fork = *net.nodes[&2].group.lineage().newest().unwrap();
+    assert_eq!(fork.seqno, at);
+    let mut logs: Vec<MemStore> = (1..=4).map(|n| net.kill(n)).collect();
+    // The server of the forced branch has lost its data, and its log begins there. The engine of the first has lost its end.
+    logs[1].trim(fork.index.next());
+    assert!(logs[1].base().index >= fork.index);
+    assert_eq!(logs[1].base().seqno, at);
+    net.copies = false;
+    net.restart_without_data(2, logs[1].clone(), 2);
+    for n in 3..=4 {
+        let log = &logs[usize::from(n) - 1];
+        net.restart(n, log.clone(), 2, end_of(log));
+    }
+    net.restart(1, logs[0].clone(), 2, at);
+    net.nodes.get_mut(&1).unwrap().group.pause_delivery(true);
+    net.run(Duration::from_secs(20));
+    assert_eq!(net.phase(2), Phase::Primary);
+    assert!(net.nodes[&1].group.status().committed >= fork.index);
+    net.kill(3);
+    net.kill(4);
+    net.run(Duration::from_secs(20));
+    net.heal();
+    net.run(Duration::from_secs(60));
+    assert_eq!(net.phase(2), Phase::NonPrimary, "what it could offer costs what is committed there");
+    net.nodes.get_mut(&1).unwrap().group.pause_delivery(false);
+    net.force(1);
+    net.run(Duration::from_secs(20));
+    assert!((1..=2).all(|n| net.phase(n) == Phase::Primary));
+    assert!(net.bodies(1).contains(&"on the old branch".into()));
+    assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
+}
+
 /// The disks of the others had lied about their last syncs, or the three lost more than is promised.
 #[test]
 fn the_only_data_are_not_given_up_to_a_group_whose_logs_end_before_them() {
