@@ -35,7 +35,7 @@ impl<S: LogStore> Group<S> {
         !self.is_committed_beyond(fork) && self.data.applied <= fork.seqno
     }
 
-    /// Is anything committed in the own log that a branch which begins at `fork` lacks? Whoever has data beside such a log keeps both.
+    /// Is anything committed in the own log that a branch which begins at `fork` lacks? A member with data beside such a log keeps both.
     pub(crate) fn is_committed_beyond(&self, fork: &Fork) -> bool {
         self.commit >= fork.index
     }
@@ -112,7 +112,7 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn send_presence_to(&mut self, now: Timestamp, node: NodeId) {
         let mut presence = self.presence(now);
         if let Some(Kinship::Descendant(fork)) = self.kinship_of(node) {
-            // What is committed here goes beyond the fork at which that branch began, and so do the data, which cannot follow without it.
+            // The own log is committed beyond the fork at which that branch began, and so do the data, which cannot follow without it.
             let least = if self.is_committed_beyond(&fork) { fork.seqno.next() } else { Seqno::ZERO };
             presence.holds = presence.holds.map(|held| held.max(least));
         }
