@@ -241,6 +241,8 @@ pub struct Replicator {
     leaving: bool,
     /// A Joined or Synced of ours is on its way.
     announced: bool,
+    /// A NoData of ours is on its way.
+    disclaimed: bool,
     /// The member that the server was asked to give a copy, until the end of that is ordered.
     giving: Option<NodeId>,
     /// A DonorDone for a copy that this server was never asked for is on its way.
@@ -285,6 +287,7 @@ impl Replicator {
             member: false,
             leaving: false,
             announced: false,
+            disclaimed: false,
             giving: None,
             disowned: false,
             speak: false,
@@ -454,6 +457,7 @@ impl Replicator {
         self.settle_request();
         // The part that is skipped may hold what it has said of itself. That may be ordered twice, and counts once.
         self.announced = false;
+        self.disclaimed = false;
         self.disowned = false;
         if self.roster.served_by(&self.me).is_none() {
             self.giving = None;
@@ -850,6 +854,7 @@ impl Replicator {
 
     fn on_abandoned(&mut self) {
         self.announced = false;
+        self.disclaimed = false;
         self.disowned = false;
         self.speak = true;
         if let Feed::HalfDone(half_done) = &mut self.feed {
@@ -931,6 +936,7 @@ impl Replicator {
         match message {
             AppMessage::Joined | AppMessage::Synced => self.announced = false,
             AppMessage::DonorDone { .. } => self.disowned = false,
+            AppMessage::NoData => self.disclaimed = false,
             AppMessage::HalfDone { .. } | AppMessage::GoOnHalfDone => {
                 if let Feed::HalfDone(half_done) = &mut self.feed {
                     half_done.said = false;
@@ -949,8 +955,7 @@ impl Replicator {
             | AppMessage::Vote { .. }
             | AppMessage::Evict { .. }
             | AppMessage::Lagging { .. }
-            | AppMessage::CloseVote { .. }
-            | AppMessage::NoData => {}
+            | AppMessage::CloseVote { .. } => {}
         }
     }
 
@@ -1036,8 +1041,23 @@ impl Replicator {
     fn await_copy(&mut self, own_view: Seqno, view: &View, own: Option<Seqno>) {
         self.feed = Feed::Copying(Copying { joined_at: own_view, own, request: None, arrived: None, told: None });
         self.emit(Effect::AskServer { seqno: own_view, view: view.clone(), data: own.is_none() });
-        if own.is_none() && self.roster.waits_for_all() && !self.roster.lacks_state(self.me.node) {
-            // The server may take long to say what it wants.
+        // The server may take long to say what it wants.
+        self.disclaim();
+    }
+
+    /// Says that nothing of use is here, until that is ordered. A view without this member makes all forget it. A vote of others would wait for an
+    /// answer that cannot come before the copy, and the copy, where the donor stands still at that write set, for the vote.
+    fn disclaim(&mut self) {
+        let lacks = matches!(&self.feed, Feed::Copying(Copying { own: None, .. }));
+        let unknown =
+            self.roster.state(self.me.node) == Some(NodeState::Primary) && !self.roster.lacks_state(self.me.node);
+        if lacks && unknown && self.roster.waits_for_all() {
+            self.say_no_data();
+        }
+    }
+
+    fn say_no_data(&mut self) {
+        if !std::mem::replace(&mut self.disclaimed, true) {
             self.emit(Effect::Propose(AppMessage::NoData));
         }
     }
@@ -1269,6 +1289,7 @@ impl Replicator {
         }
         self.step_half_done(&sight);
         self.ask_for_state(now, &sight);
+        self.disclaim();
         self.announce(&sight);
         self.disown();
         self.hurry(now, &sight);
@@ -1362,7 +1383,7 @@ impl Replicator {
         let waits = self.needs_data() && self.feed.request_mut().is_some_and(|r| r.in_flight > 0);
         if waits && self.roster.waits_for_all() && std::mem::take(&mut self.speak) {
             // All builds of this group level know it.
-            self.emit(Effect::Propose(AppMessage::NoData));
+            self.say_no_data();
         }
     }
 

@@ -619,6 +619,22 @@ fn vote(seqno: u64, code: u64) -> AppMessage {
     AppMessage::Vote { seqno: Seqno(seqno), class: ErrorClass(code), text: String::new() }
 }
 
+/// Swarm seed 78660119: a view without it made the others forget that it has no data. The vote waited for its answer, the donor for the vote, and it for
+/// the donor.
+#[test]
+fn a_joiner_that_comes_back_into_the_view_says_again_that_it_has_no_data() {
+    let mut s = Subject::copying(3, 9);
+    s.replicator.handle_level(Level::WAITS_FOR_ALL);
+    s.view(10, &[2]);
+    s.view(11, &[2, 1]);
+    assert_eq!(s.say(2, vote(11, 77)), [], "it may have data");
+    assert_eq!(proposes(&s.tick()), [AppMessage::NoData]);
+    assert_eq!(proposes(&s.tick()), [], "it is on its way");
+    let decided = s.say(1, AppMessage::NoData);
+    assert!(matches!(&decided[..], [Effect::VoteDone { seqno: Seqno(11), .. }]), "{decided:?}");
+    assert_eq!(proposes(&s.tick()), [], "all know it");
+}
+
 /// Of data from the beginning on: `failed` with error 77.
 fn failures(failed: &[u64]) -> Option<Failures> {
     let mut failures = Failures::begin(at(0));
