@@ -112,7 +112,7 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn send_presence_to(&mut self, now: Timestamp, node: NodeId) {
         let mut presence = self.presence(now);
         if let Some(Kinship::Descendant(fork)) = self.kinship_of(node) {
-            // The own log is committed beyond the fork at which that branch began, and so do the data, which cannot follow without it.
+            // The own log is committed beyond the fork at which that branch began. The data belong beside it, and cannot follow.
             let least = if self.is_committed_beyond(&fork) { fork.seqno.next() } else { Seqno::ZERO };
             presence.holds = presence.holds.map(|held| held.max(least));
         }
