@@ -198,7 +198,9 @@ impl Cluster {
         p.replicator.handle_tick(now, sight);
         let mut takes_state = false;
         if p.replicator.serves() || s.engine_runs {
-            let look = Look { epoch: 0, ended: left };
+            // As in a node: of an engine that could not be asked, nothing is known before it is fed.
+            let unknown = s.unheard && !p.replicator.serves();
+            let look = Look { epoch: 0, ended: if unknown { Seqno::ZERO } else { left } };
             p.engine.see(look, log, now);
             let awaited = p.group.awaits_engine_disk();
             p.group.note_engine_disk(now, p.engine.upto());
