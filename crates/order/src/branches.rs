@@ -103,20 +103,26 @@ impl<S: LogStore> Group<S> {
         self.told.sequencer = self.vouches_for();
         self.told.stocked = self.data.stocked;
         self.told.base = self.own.store().base().seqno;
+        let presence = self.presence(now);
         let nodes: Vec<NodeId> = self.peers.keys().copied().collect();
         for node in nodes {
-            self.send_presence_to(now, node);
+            self.send(node, Message::Presence(self.as_told_to(node, presence.clone())));
         }
     }
 
     pub(crate) fn send_presence_to(&mut self, now: Timestamp, node: NodeId) {
-        let mut presence = self.presence(now);
-        if let Some(Kinship::Descendant(fork)) = self.kinship_of(node) {
-            // The own log is committed beyond the fork at which that branch began. The data belong beside it, and cannot follow.
-            let least = if self.is_committed_beyond(&fork) { fork.seqno.next() } else { Seqno::ZERO };
-            presence.holds = presence.holds.map(|held| held.max(least));
-        }
+        let presence = self.as_told_to(node, self.presence(now));
         self.send(node, Message::Presence(presence));
+    }
+
+    /// Where the own log is committed beyond the fork at which this peer's branch began, the data belong beside it, and cannot follow.
+    fn as_told_to(&self, node: NodeId, mut presence: Presence) -> Presence {
+        if let Some(Kinship::Descendant(fork)) = self.kinship_of(node)
+            && self.is_committed_beyond(&fork)
+        {
+            presence.holds = presence.holds.map(|held| held.max(fork.seqno.next()));
+        }
+        presence
     }
 
     /// Two primary components of one history: both have to find out, whenever they meet.

@@ -578,7 +578,7 @@ impl<S: LogStore> Group<S> {
     /// turn out to have less than was claimed, only the own log can bring its data there.
     fn waits_for_engine(&mut self, now: Timestamp) -> bool {
         let Some(awaited) = &self.data.awaited else { return false };
-        let (seqno, told) = (awaited.seqno, awaited.told);
+        let seqno = awaited.seqno;
         if now.since(awaited.since) <= ENGINE_PATIENCE {
             return true;
         }
@@ -589,15 +589,13 @@ impl<S: LogStore> Group<S> {
         if known || self.peers.keys().any(|node| reaches(*node)) {
             return false;
         }
-        if !told {
+        let first = self.data.awaited.as_mut().is_some_and(|awaited| !std::mem::replace(&mut awaited.told, true));
+        if first {
             let text = format!(
                 "the write-set log here stays: nobody else here has data up to seqno {seqno}, and the storage engine of this node has not said \
                  whether it does. Start the server again, for its engine to be asked"
             );
             self.log(true, text);
-        }
-        if let Some(awaited) = &mut self.data.awaited {
-            awaited.told = true;
         }
         true
     }

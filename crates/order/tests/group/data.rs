@@ -201,10 +201,7 @@ fn data_that_are_only_claimed_do_not_cost_the_log_that_would_replay_them() {
     let (mut net, logs) = two_servers_and_an_arbitrator([15, 20], 5);
     let (base, own) = (logs[2].base().clone(), logs[1].last());
     net.restart(1, logs[0].clone(), 2, Seqno(3));
-    let now = net.now;
-    let group = net.reopen(2, logs[1].clone(), 2, Some(base.seqno));
-    group.note_engine_disk(now, Seqno(0));
-    group.join(now, JoinState { position: Some((HISTORY, base.seqno)) });
+    restart_unheard(&mut net, 2, logs[1].clone(), base.seqno);
     start_arbitrator(&mut net, logs[2].clone());
     net.run(Duration::from_secs(300));
     assert!(net.nodes[&2].group.awaits_engine_disk());
@@ -1705,6 +1702,21 @@ fn a_person_decides_for_the_only_data_also_beside_entries_that_nobody_ordered() 
     assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
 }
 
+/// With data up to `at`. Its engine has not said that it has any of them on disk.
+fn restart_unheard(net: &mut Net, n: u8, log: MemStore, at: Seqno) {
+    let now = net.now;
+    let group = net.reopen(n, log, 2, Some(at));
+    group.note_engine_disk(now, Seqno(0));
+    group.join(now, JoinState { position: Some((HISTORY, at)) });
+}
+
+/// The same with all; the data of the second reach furthest.
+fn restart_second_ahead(net: &mut Net, end: Seqno, logs: impl IntoIterator<Item = MemStore>) {
+    for (n, log) in (1..).zip(logs) {
+        restart_unheard(net, n, log, if n == 2 { end } else { Seqno(end.0 - 6) });
+    }
+}
+
 /// A person decides for a server whose log lost its end. As long as its engine has the data that reach further in memory only, nothing is given
 /// up for them, nor they for the log.
 #[test]
@@ -1712,10 +1724,7 @@ fn a_person_who_decides_for_data_in_memory_is_asked_to_wait() {
     let (mut net, end, logs) = all_lose_power(10, [5, 9, 7]);
     let log = logs.into_iter().next().unwrap();
     let before = log.last();
-    let now = net.now;
-    let group = net.reopen(1, log, 2, Some(end));
-    group.note_engine_disk(now, Seqno(0));
-    group.join(now, JoinState { position: Some((HISTORY, end)) });
+    restart_unheard(&mut net, 1, log, end);
     net.force(1);
     net.run(Duration::from_secs(1));
     assert!(net.warned(1, "not made primary yet"));
@@ -1734,13 +1743,7 @@ fn a_person_who_decides_for_data_in_memory_is_asked_to_wait() {
 fn data_that_are_only_claimed_begin_no_branch() {
     let (mut net, end, logs) = all_lose_power(10, [5, 9, 7]);
     let ends: Vec<LogIndex> = logs.iter().map(LogStore::last).collect();
-    for (n, log) in (1..).zip(logs) {
-        let at = if n == 2 { end } else { Seqno(end.0 - 6) };
-        let now = net.now;
-        let group = net.reopen(n, log, 2, Some(at));
-        group.note_engine_disk(now, Seqno(0));
-        group.join(now, JoinState { position: Some((HISTORY, at)) });
-    }
+    restart_second_ahead(&mut net, end, logs);
     net.run(Duration::from_secs(300));
     assert_eq!(net.nodes[&2].group.store().last(), ends[1], "its log was replaced");
     net.nodes.get_mut(&2).unwrap().group.note_engine_disk(net.now, end);
@@ -1753,13 +1756,7 @@ fn data_that_are_only_claimed_begin_no_branch() {
 #[test]
 fn data_that_the_engine_does_not_have_on_disk_yet_are_waited_for_in_few_terms() {
     let (mut net, end, logs) = all_lose_power(10, [5, 9, 7]);
-    for (n, log) in (1..).zip(logs) {
-        let at = if n == 2 { end } else { Seqno(end.0 - 6) };
-        let now = net.now;
-        let group = net.reopen(n, log, 2, Some(at));
-        group.note_engine_disk(now, Seqno(0));
-        group.join(now, JoinState { position: Some((HISTORY, at)) });
-    }
+    restart_second_ahead(&mut net, end, logs);
     let term = |net: &Net| net.nodes.values().map(|n| n.group.status().term.0).max().unwrap();
     let before = term(&net);
     net.run(Duration::from_secs(20));
