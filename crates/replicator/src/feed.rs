@@ -115,6 +115,12 @@ pub struct HalfDone {
     pub chosen: bool,
 }
 
+impl HalfDone {
+    pub fn new(flaw: Flaw, position: Seqno, own_view: Seqno, view: View) -> HalfDone {
+        HalfDone { flaw, position, own_view, view, said: false, explained: false, chosen: false }
+    }
+}
+
 /// A full copy, or a script's answer, is awaited: the server was told that it is connected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Copying {

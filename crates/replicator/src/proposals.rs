@@ -22,12 +22,14 @@ pub struct ProposalId {
     number: ProposalNumber,
 }
 
-impl ProposalId {
-    /// `session`: an own one.
-    pub fn of(session: Session, number: ProposalNumber) -> ProposalId {
+/// As the order names a proposal. The session is an own one.
+impl From<(Session, ProposalNumber)> for ProposalId {
+    fn from((session, number): (Session, ProposalNumber)) -> ProposalId {
         ProposalId { session: session.number, number }
     }
+}
 
+impl ProposalId {
     /// Was it ordered before the log begins, if `last` is the newest proposal of this member that was? Proposals of a session that was over before
     /// are not known to have been ordered.
     fn is_covered(self, last: SessionMark) -> bool {
@@ -52,6 +54,23 @@ enum WriteSet<W> {
     Rollback(Bytes),
 }
 
+impl<W> WriteSet<W> {
+    /// The one that waits for it.
+    fn client(&self) -> Option<&Client<W>> {
+        match self {
+            WriteSet::Awaited(client) => Some(client),
+            WriteSet::Rollback(_) => None,
+        }
+    }
+
+    fn into_client(self) -> Option<Client<W>> {
+        match self {
+            WriteSet::Awaited(client) => Some(client),
+            WriteSet::Rollback(_) => None,
+        }
+    }
+}
+
 /// A client's write set that was ordered: [`Proposals::answer`] has to hear what the client is to be told.
 #[must_use]
 #[derive(Debug)]
@@ -63,6 +82,11 @@ pub struct Ordered<W> {
 impl<W> Ordered<W> {
     pub fn waiter(&self) -> &W {
         &self.client.waiter
+    }
+
+    /// It is delivered once more.
+    fn again(self) -> (ProposalId, WriteSet<W>) {
+        (self.id, WriteSet::Awaited(self.client))
     }
 }
 
@@ -153,10 +177,7 @@ impl<W, T, A> Proposals<W, T, A> {
 
     /// Those who wait for the outcome of a write set.
     pub fn clients(&self) -> impl Iterator<Item = &W> {
-        let unordered = self.write_sets.values().filter_map(|write_set| match write_set {
-            WriteSet::Awaited(client) => Some(&client.waiter),
-            WriteSet::Rollback(_) => None,
-        });
+        let unordered = self.write_sets.values().filter_map(WriteSet::client).map(|client| &client.waiter);
         unordered.chain(self.held.iter().map(|(ordered, _)| ordered.waiter()))
     }
 
@@ -210,25 +231,17 @@ impl<W, T, A> Proposals<W, T, A> {
     /// and 23).
     pub fn session_begun(&mut self, number: u64) {
         let begins = ProposalId { session: number, number: ProposalNumber::ZERO };
-        if self.write_sets.first_key_value().is_some_and(|(first, _)| *first < begins) {
-            let newer = self.write_sets.split_off(&begins);
-            for write_set in std::mem::replace(&mut self.write_sets, newer).into_values() {
-                self.lose_write_set(write_set, Fate::NeverOrdered);
-            }
+        for write_set in take_before(&mut self.write_sets, begins).into_values() {
+            self.lose_write_set(write_set, Fate::NeverOrdered);
         }
-        if self.messages.first_key_value().is_some_and(|(first, _)| *first < begins) {
-            let newer = self.messages.split_off(&begins);
-            std::mem::replace(&mut self.messages, newer).into_values().for_each(|said| self.lose(said));
-        }
+        take_before(&mut self.messages, begins).into_values().for_each(|said| self.lose(said));
     }
 
     /// A write set of this member is delivered. Returns the client that waits for it, and executes it: so nobody else may. `None`: an applier
     /// closes it.
     pub fn write_set_ordered(&mut self, id: ProposalId) -> Option<Ordered<W>> {
-        match self.write_sets.remove(&id)? {
-            WriteSet::Awaited(client) => Some(Ordered { id, client }),
-            WriteSet::Rollback(_) => None,
-        }
+        let client = self.write_sets.remove(&id)?.into_client()?;
+        Some(Ordered { id, client })
     }
 
     /// `live`: the server is being fed, so the client may go on.
@@ -260,24 +273,18 @@ impl<W, T, A> Proposals<W, T, A> {
     /// state, and nobody delivers them any more.
     pub fn reset(&mut self, last: Option<SessionMark>) {
         // Delivery begins anew, and so they are delivered once more, and answered then.
-        for (Ordered { id, client }, _) in std::mem::take(&mut self.held) {
-            self.write_sets.insert(id, WriteSet::Awaited(client));
-        }
+        self.write_sets.extend(std::mem::take(&mut self.held).into_iter().map(|(ordered, _)| ordered.again()));
         let Some(last) = last else { return };
         // A server that goes on was given all that lies before the state, so this is for one that does not: it goes on without these answers.
-        for (_, write_set) in take_out(&mut self.write_sets, |id, _| id.is_covered(last)) {
-            match write_set {
-                WriteSet::Awaited(client) => self.fates.push_back(Fate::Open(client.waiter)),
-                WriteSet::Rollback(_) => {}
-            }
-        }
+        let covered = take_out(&mut self.write_sets, |id, _| id.is_covered(last));
+        self.leave_open(covered.into_values().filter_map(WriteSet::into_client));
         for (_, Said { message, awaited_by }) in take_out(&mut self.messages, |id, _| id.is_covered(last)) {
             match awaited_by {
                 AwaitedBy::Thread(thread) => self.fates.push_back(Fate::Heard(thread, message)),
                 AwaitedBy::Nobody => {}
                 // The state told it what became of it. It is not on its way any more, as if it had been lost.
                 AwaitedBy::Replicator => self.fates.push_back(Fate::Lost(message)),
-                AwaitedBy::GivenUp => self.owed.push_back(Owed::Message(AppMessage::Resync)),
+                AwaitedBy::GivenUp => self.owe(Owed::Message(AppMessage::Resync)),
             }
         }
     }
@@ -299,15 +306,9 @@ impl<W, T, A> Proposals<W, T, A> {
     /// There is no majority for long: who can be given a truthful answer gets it (rule 22). Messages that must not get lost are said again once it is
     /// certain that it was not ordered.
     pub fn give_up(&mut self) {
-        let is_impatient = |write_set: &WriteSet<W>| match write_set {
-            WriteSet::Awaited(client) => !client.patient,
-            WriteSet::Rollback(_) => false,
-        };
-        for (_, write_set) in take_out(&mut self.write_sets, |_, write_set| is_impatient(write_set)) {
-            if let WriteSet::Awaited(client) = write_set {
-                self.fates.push_back(Fate::Open(client.waiter));
-            }
-        }
+        let impatient = |write_set: &WriteSet<W>| write_set.client().is_some_and(|client| !client.patient);
+        let given_up = take_out(&mut self.write_sets, |_, write_set| impatient(write_set));
+        self.leave_open(given_up.into_values().filter_map(WriteSet::into_client));
         for (id, said) in std::mem::take(&mut self.messages) {
             if let Some(said) = self.abandon(said) {
                 self.messages.insert(id, said);
@@ -318,12 +319,9 @@ impl<W, T, A> Proposals<W, T, A> {
     /// Nobody executes a write set here any more: the outcome of all that were sent is left open.
     pub fn drop_clients(&mut self) {
         let held = std::mem::take(&mut self.held).into_iter().map(|(ordered, _)| ordered.client);
-        let unordered = std::mem::take(&mut self.write_sets).into_values().filter_map(|write_set| match write_set {
-            WriteSet::Awaited(client) => Some(client),
-            // The others end the streaming transactions of a member that is gone.
-            WriteSet::Rollback(_) => None,
-        });
-        self.fates.extend(unordered.chain(held).map(|client| Fate::Open(client.waiter)));
+        // Rollbacks are let go of: the others end the streaming transactions of a member that is gone.
+        let unordered = std::mem::take(&mut self.write_sets).into_values().filter_map(WriteSet::into_client);
+        self.leave_open(unordered.chain(held));
     }
 
     /// The connection ends: whoever waits is answered.
@@ -342,12 +340,8 @@ impl<W, T, A> Proposals<W, T, A> {
         let held = std::mem::take(&mut self.held);
         let (patient, impatient) = held.into_iter().partition::<Vec<_>, _>(|(ordered, _)| ordered.client.patient);
         self.held = impatient;
-        let mut patient: BTreeMap<ProposalId, WriteSet<W>> =
-            patient.into_iter().map(|(Ordered { id, client }, _)| (id, WriteSet::Awaited(client))).collect();
-        let waits_on = |write_set: &WriteSet<W>| match write_set {
-            WriteSet::Awaited(client) => client.patient,
-            WriteSet::Rollback(_) => false,
-        };
+        let mut patient: BTreeMap<_, _> = patient.into_iter().map(|(ordered, _)| ordered.again()).collect();
+        let waits_on = |write_set: &WriteSet<W>| write_set.client().is_some_and(|client| client.patient);
         patient.extend(take_out(&mut self.write_sets, |_, write_set| waits_on(write_set)));
         self.end();
         self.write_sets = patient;
@@ -356,6 +350,10 @@ impl<W, T, A> Proposals<W, T, A> {
     /// The next incarnation begins, with a server that is desynced so often.
     pub fn return_with(&mut self, desyncs: u32) {
         (0..desyncs).for_each(|_| self.owe(Owed::Message(AppMessage::Desync)));
+    }
+
+    fn leave_open(&mut self, clients: impl Iterator<Item = Client<W>>) {
+        self.fates.extend(clients.map(|client| Fate::Open(client.waiter)));
     }
 
     fn lose_write_set(&mut self, write_set: WriteSet<W>, fate: impl FnOnce(W) -> Fate<W, T, A>) {
@@ -390,6 +388,15 @@ impl<W, T, A> Proposals<W, T, A> {
     }
 }
 
+/// Takes out those that were sent before `begins`: most often none.
+fn take_before<V>(of: &mut BTreeMap<ProposalId, V>, begins: ProposalId) -> BTreeMap<ProposalId, V> {
+    if of.first_key_value().is_none_or(|(first, _)| *first >= begins) {
+        return BTreeMap::new();
+    }
+    let newer = of.split_off(&begins);
+    std::mem::replace(of, newer)
+}
+
 /// Takes out those that are as `is_out` says.
 fn take_out<V>(of: &mut BTreeMap<ProposalId, V>, is_out: impl Fn(&ProposalId, &V) -> bool) -> BTreeMap<ProposalId, V> {
     let (out, rest) = std::mem::take(of).into_iter().partition(|(id, value)| is_out(id, value));
@@ -414,7 +421,7 @@ mod tests {
     }
 
     fn id(session: Session, number: u64) -> ProposalId {
-        ProposalId::of(session, ProposalNumber(number))
+        ProposalId::from((session, ProposalNumber(number)))
     }
 
     fn request() -> AppMessage {

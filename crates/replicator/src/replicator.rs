@@ -996,10 +996,7 @@ impl Replicator {
             }
             (Some(position), _) => self.go_live(position, Some((own_view, view))),
             (None, Some((position, flaw))) if !self.roster.anyone_has_state() => {
-                let view = view.clone();
-                let half_done =
-                    HalfDone { flaw, position, own_view, view, said: false, explained: false, chosen: false };
-                self.feed = Feed::HalfDone(half_done);
+                self.feed = Feed::HalfDone(HalfDone::new(flaw, position, own_view, view.clone()));
             }
             (None, _) => {
                 self.say_copy_needed(own_view);
@@ -1017,9 +1014,7 @@ impl Replicator {
                  out who wrote with wsrep_on=OFF or sql_log_bin=0, here or on the others"
             ),
         );
-        let (flaw, view) = (Flaw::Outvoted(voted), view.clone());
-        self.feed =
-            Feed::HalfDone(HalfDone { flaw, position, own_view, view, said: false, explained: false, chosen: false });
+        self.feed = Feed::HalfDone(HalfDone::new(Flaw::Outvoted(voted), position, own_view, view.clone()));
         if self.roster.anyone_has_state() {
             self.need_copy();
         }

@@ -529,7 +529,7 @@ impl Cluster {
                 if let Some(throttle) = &mut p.throttle {
                     throttle.count(session.node == node);
                 }
-                let id = (session.node == node).then(|| ProposalId::of(session, number));
+                let id = (session.node == node).then(|| ProposalId::from((session, number)));
                 let own = id.and_then(|id| p.proposals.write_set_ordered(id));
                 let history = p.history;
                 let what = What::WriteSet { session, number, op: ws.op, part: ws.part, origin, verdict };
@@ -613,7 +613,7 @@ impl Cluster {
                 p.judge.link(index, seqno, Judge::hash_of(session, number, &body, None));
                 let chain = p.judge.chain;
                 if session.node == node {
-                    p.proposals.message_ordered(ProposalId::of(session, number));
+                    p.proposals.message_ordered((session, number).into());
                     self.settle_proposals(slot);
                 }
                 self.record(slot, Delivered { index, seqno, what: What::App { session, number }, chain });
@@ -1135,7 +1135,7 @@ impl Cluster {
         }
         if let Some(p) = &mut self.slots[slot].process {
             let client = Client { waiter: Asked { op, part }, patient: part.is_patient() };
-            p.proposals.sent(ProposalId::of(session, number), client);
+            p.proposals.sent((session, number).into(), client);
         }
         if part == Part::Isolated {
             self.break_behind_statement(slot);

@@ -53,8 +53,7 @@ impl Cluster {
 
     fn propose_message(&mut self, slot: usize, message: &AppMessage) -> Option<ProposalId> {
         let body = Bytes::from(message.encode());
-        let (session, number) = self.with_group(slot, |g, now| g.propose_app(now, body))?.ok()?;
-        Some(ProposalId::of(session, number))
+        self.with_group(slot, |g, now| g.propose_app(now, body))?.ok().map(ProposalId::from)
     }
 
     /// A thread of the server says this, and waits until it is ordered.
@@ -70,8 +69,7 @@ impl Cluster {
     pub(crate) fn send_rollback(&mut self, slot: usize, body: Bytes) -> bool {
         let Some(answer) = self.with_group(slot, |g, now| g.propose(now, body.clone())) else { return false };
         if let Some(p) = &mut self.slots[slot].process {
-            let id = answer.ok().map(|(session, number)| ProposalId::of(session, number));
-            p.proposals.rollback_sent(id, body);
+            p.proposals.rollback_sent(answer.ok().map(ProposalId::from), body);
         }
         true
     }
@@ -96,7 +94,7 @@ impl Cluster {
     pub(crate) fn withdraw(&mut self, slot: usize) {
         let Some(p) = &mut self.slots[slot].process else { return };
         let unsent = p.group.withdraw_unsent();
-        p.proposals.withdrawn(unsent.into_iter().map(|(session, number)| ProposalId::of(session, number)));
+        p.proposals.withdrawn(unsent.into_iter().map(ProposalId::from));
         self.settle_proposals(slot);
     }
 

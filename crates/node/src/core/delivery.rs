@@ -20,7 +20,6 @@ use crate::saved::Saved;
 use crate::{Level, ViewStatus};
 use trireme_replicator::applying::begins_behind;
 use trireme_replicator::message::AppMessage;
-use trireme_replicator::proposals::ProposalId;
 use trireme_replicator::votes::ErrorClass;
 use trireme_replicator::{Effect, Offer, Position, Severity};
 
@@ -191,7 +190,7 @@ impl Core {
         if session.node == self.inc.me.node {
             self.conn.proposals.session_begun(session.number);
             self.settle_proposals();
-            if let Some(ordered) = self.conn.proposals.write_set_ordered(ProposalId::of(session, number)) {
+            if let Some(ordered) = self.conn.proposals.write_set_ordered((session, number).into()) {
                 self.inc.replicator.handle_ordered(index, seqno, true);
                 if let Some(ws) = ws {
                     self.shared.status.counters.replicated(bytes, ws);
@@ -324,7 +323,7 @@ impl Core {
         self.publish();
         self.carry_out();
         if session.node == self.inc.me.node {
-            self.conn.proposals.message_ordered(ProposalId::of(session, number));
+            self.conn.proposals.message_ordered((session, number).into());
             self.settle_proposals();
         }
     }

@@ -185,9 +185,7 @@ impl Core {
         body.set_last_seen(self.shared.monitor.left());
         let now = self.now();
         match self.inc.group.propose(now, body.into_bytes()) {
-            Ok((session, number)) => {
-                self.conn.proposals.sent(ProposalId::of(session, number), Client { waiter: slot, patient });
-            }
+            Ok(id) => self.conn.proposals.sent(id.into(), Client { waiter: slot, patient }),
             Err(_) => slot.fill(Outcome::NotSent),
         }
     }
@@ -195,7 +193,7 @@ impl Core {
     pub(super) fn propose_rollback(&mut self, body: Bytes) {
         let now = self.now();
         let sent = self.inc.group.propose(now, body.clone()).ok();
-        self.conn.proposals.rollback_sent(sent.map(|(session, number)| ProposalId::of(session, number)), body);
+        self.conn.proposals.rollback_sent(sent.map(ProposalId::from), body);
     }
 
     /// As a member again: what has to be ordered and was not.
@@ -238,13 +236,12 @@ impl Core {
     /// A proposal that was given to nobody gets a definite answer (rule 22).
     pub(super) fn withdraw(&mut self) {
         let unsent = self.inc.group.withdraw_unsent();
-        self.conn.proposals.withdrawn(unsent.into_iter().map(|(session, number)| ProposalId::of(session, number)));
+        self.conn.proposals.withdrawn(unsent.into_iter().map(ProposalId::from));
         self.settle_proposals();
     }
 
     pub(super) fn propose_app(&mut self, message: &AppMessage) -> Option<ProposalId> {
         let now = self.now();
-        let (session, number) = self.inc.group.propose_app(now, Bytes::from(message.encode())).ok()?;
-        Some(ProposalId::of(session, number))
+        self.inc.group.propose_app(now, Bytes::from(message.encode())).ok().map(ProposalId::from)
     }
 }
