@@ -2,8 +2,7 @@
 //! only: the provider translates.
 
 use std::ffi::{OsString, c_void};
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -278,13 +278,10 @@ impl Core {
             }
             Event::DataDiverged => {
                 self.inc.replicator.handle_diverged();
-                if !self.arbitrates() {
-                    // Before the log is replaced: no crash may leave the group's log beside these data.
-                    if !self.shared.data.discard() {
-                        return self.fail_for_good(texts::unmarked(
-                            "The data here, which are of another branch of the history",
-                        ));
-                    }
+                // Before the log is replaced: no crash may leave the group's log beside these data.
+                if !self.arbitrates() && !self.shared.data.discard() {
+                    let what = "The data here, which are of another branch of the history";
+                    return self.fail_for_good(texts::unmarked(what));
                 }
                 self.inc.group.data_discarded(now);
                 self.carry_out();

@@ -96,7 +96,7 @@ impl Data {
 
     pub fn mark_inconsistent(&self) {
         self.note_inconsistent();
-        self.save(Saved::corrupt);
+        self.discard();
     }
 
     /// They are of no use here, and the state file says so; a full copy makes it good.

@@ -1,13 +1,13 @@
 //! The storage engine that runs in this process: is it where this node goes on from, and what does it have on disk at a stop (rule 31)?
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -56,37 +56,34 @@ static LOG_FILES: Mutex<BTreeMap<(u64, u64), File>> = Mutex::new(BTreeMap::new()
 /// Not by the engine's own descriptors: that would swallow an error that it has to see.
 fn sync_log_files() -> io::Result<()> {
     let mut ours = lock(&LOG_FILES);
-    for open in fs::read_dir("/proc/self/fd")?.flatten() {
-        let is_log = |file: &Path| file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ib_logfile"));
-        if fs::read_link(open.path()).is_ok_and(|file| is_log(&file)) {
-            let found = fs::metadata(open.path())?;
-            let file = match ours.entry((found.dev(), found.ino())) {
-                Entry::Occupied(there) => there.into_mut(),
-                Entry::Vacant(place) => place.insert(File::open(open.path())?),
-            };
-            file.sync_data()?;
-        }
+    for (descriptor, _) in open_files(b"ib_logfile")? {
+        let found = fs::metadata(&descriptor)?;
+        let file = match ours.entry((found.dev(), found.ino())) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(place) => place.insert(File::open(descriptor)?),
+        };
+        file.sync_data()?;
     }
     Ok(())
 }
 
+/// The files that this process has open and whose names begin so: the descriptor, as a path, and the file.
+fn open_files(name: &[u8]) -> io::Result<impl Iterator<Item = (PathBuf, PathBuf)>> {
+    let all = fs::read_dir("/proc/self/fd")?.flatten();
+    let files = all.filter_map(|open| Some((open.path(), fs::read_link(open.path()).ok()?)));
+    Ok(files.filter(move |(_, file)| file.file_name().is_some_and(|is| is.as_bytes().starts_with(name))))
+}
+
 /// Puts on disk what a full copy has brought: whoever copied left that to the kernel. An engine's files may lie elsewhere than the data directory.
 pub fn sync_copy(data_dir: &Path) -> io::Result<()> {
-    let beside_engine = fs::read_dir("/proc/self/fd")?.flatten().filter_map(|open| {
-        let file = fs::read_link(open.path()).ok()?;
-        file.file_name()?.as_bytes().starts_with(b"ib").then(|| file.parent().map(Path::to_owned))?
-    });
-    let mut synced = Vec::new();
+    let beside_engine = open_files(b"ib")?.filter_map(|(_, file)| file.parent().map(Path::to_owned));
+    let mut synced = BTreeSet::new();
     // Directories, since to close another descriptor of a file that the engine has open would take its lock off it.
     for path in std::iter::once(data_dir.to_owned()).chain(beside_engine) {
         let directory = File::open(path)?;
-        let device = directory.metadata()?.dev();
-        if !synced.contains(&device) {
-            // SAFETY: the descriptor is open.
-            if unsafe { libc::syncfs(directory.as_raw_fd()) } != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            synced.push(device);
+        // SAFETY: the descriptor is open.
+        if synced.insert(directory.metadata()?.dev()) && unsafe { libc::syncfs(directory.as_raw_fd()) } != 0 {
+            return Err(io::Error::last_os_error());
         }
     }
     Ok(())

@@ -154,10 +154,13 @@ impl Saved {
         texts::unsafe_to_bootstrap(self.file.path())
     }
 
-    fn note<T>(&mut self, result: std::io::Result<T>) {
+    /// Was it written?
+    fn note<T>(&mut self, result: std::io::Result<T>) -> bool {
+        let written = result.is_ok();
         if let Err(e) = result {
             self.trouble = Some(format!("a state file could not be written: {e}"));
         }
+        written
     }
 
     /// The first failure since the last call.
@@ -215,9 +218,7 @@ impl Saved {
     pub fn receiving(&mut self) -> bool {
         self.receiving = true;
         let result = self.file.mark_receiving();
-        let marked = result.is_ok();
-        self.note(result);
-        marked
+        self.note(result)
     }
 
     /// The full copy was refused: the data are as they were.
@@ -231,9 +232,7 @@ impl Saved {
     pub fn corrupt(&mut self) -> bool {
         self.position = None;
         let result = self.file.mark_corrupt();
-        let marked = result.is_ok();
-        self.note(result);
-        marked
+        self.note(result)
     }
 
     /// A statement whose half could not be undone begins. False: a crash in it would not be noticed, so it must not begin. Then the mark
@@ -241,8 +240,7 @@ impl Saved {
     #[must_use]
     pub fn begin_unsafe(&mut self) -> bool {
         let result = self.file.mark_unsafe();
-        let marked = result.is_ok();
-        self.note(result);
+        let marked = self.note(result);
         if !marked {
             self.end_unsafe();
         }
@@ -252,9 +250,7 @@ impl Saved {
     /// Tries it. A statement that is about to be ordered may be refused yet; once it is ordered it cannot.
     pub fn is_writable(&mut self) -> bool {
         let result = self.file.write_again();
-        let written = result.is_ok();
-        self.note(result);
-        written
+        self.note(result)
     }
 
     pub fn end_unsafe(&mut self) {

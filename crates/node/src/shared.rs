@@ -225,6 +225,16 @@ impl Shared {
         self.outage.leave(&self.commands, Command::Leave);
     }
 
+    /// A full copy is about to replace the data. False: a crash in it would not be noticed, because the state file cannot be written. The process
+    /// ends with its data as they are.
+    pub fn begin_copy(&self) -> bool {
+        let marked = self.data.save(Saved::receiving);
+        if !marked {
+            self.die(texts::unmarked("The full copy that replaces the data"));
+        }
+        marked
+    }
+
     /// Leave now. `corrupt`: with data that are not the group's.
     pub fn give_up(&self, reason: String, corrupt: bool) {
         if corrupt {

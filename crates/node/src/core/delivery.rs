@@ -380,10 +380,9 @@ impl Core {
                     slot.fill(answer);
                 }
             }
+            // The process ends where it cannot be marked.
             Effect::DataAtRisk => {
-                if !self.shared.data.save(Saved::receiving) {
-                    self.shared.die(texts::unmarked("The full copy that replaces the data"));
-                }
+                self.shared.begin_copy();
             }
             Effect::DataSafe => self.shared.data.save(Saved::refused),
             Effect::NobodyHasData { absent } => {

@@ -2,7 +2,6 @@
 
 use super::Node;
 use crate::command::Command;
-use crate::saved::Saved;
 use crate::threads::lock;
 use crate::{Code, Gtid, Level, RecvCtx, copying, engine};
 use trireme_flight::Event;
@@ -22,8 +21,8 @@ impl Node {
             Ok(request) => {
                 shared.host.flight.note(Event::AsksForState { full: data });
                 copying::look(&shared.host, &request);
-                if data && !shared.data.save(Saved::receiving) {
-                    return shared.die(texts::unmarked("The full copy that replaces the data"));
+                if data && !shared.begin_copy() {
+                    return;
                 }
                 shared.commands.push(Command::StateRequest { request });
             }
