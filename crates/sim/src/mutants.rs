@@ -221,7 +221,7 @@ known! {
     "new-voters-alone", "8", swarm(500), "a voter change is decided by the new voters alone" => "delivered without a majority";
     "data-ignored", "10, 18", swarm(225), "where the members' data are is not looked at" => "nobody has data in the end";
     "two-incarnations", "12", swarm(2500), "a new incarnation enters beside the old one" => "a node twice in a view";
-    "short-log-votes", "12", restored(6000), "a log that ends below what peers heard acknowledged counts as evidence" => "two histories";
+    "short-log-votes", "12", restored(2500), "a log that ends below what peers heard acknowledged counts as evidence" => "two histories";
     "voters-forgotten", "12", Runs::Directed { scenario: an_old_disk, seeds: 20, floor: 10 },
         "a member forgets at a start that the voters in its log may be those of then" => "an old disk decides by the voters of then";
     "twin-returns", "12", Runs::Directed { scenario: cloned, seeds: 20, floor: 1 },
