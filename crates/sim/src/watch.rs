@@ -34,9 +34,18 @@ pub(crate) struct Doubt {
 pub(crate) struct Words {
     /// In each branch, the sequencer of the newest term that was heard, be it this member itself.
     sequencers: BTreeMap<Uuid, Sequencer>,
+    /// In each branch, the newest term of which entries came: these may have taken the place of others.
+    terms: BTreeMap<Uuid, Term>,
     acked: Acks,
     /// The newest sync that the member has heard of covered the log up to here. A process begins with what the disk has.
     synced: LogIndex,
+}
+
+impl Words {
+    /// Did entries come that may have taken the place of those of the term `of`?
+    fn replace(&self, branch: &Uuid, of: Term) -> bool {
+        self.terms.get(branch).is_some_and(|term| *term > of)
+    }
 }
 
 /// A sequencer, as it was heard.
@@ -403,8 +412,8 @@ impl Cluster {
             let branch = branch_of(store);
             let Some(&(of, upto)) = doubt.acked.get(&branch) else { return false };
             // Entries go only when a sequencer of a later term sends others in their place, the first of which may be of earlier terms.
-            let sent = doubt.kept >= upto && s.words.sequencers.get(&branch).is_some_and(|heard| heard.term > of);
-            end.1 < upto && end.0 <= of && !sent
+            let replaced = doubt.kept >= upto && s.words.replace(&branch, of);
+            end.1 < upto && end.0 <= of && !replaced
         };
         if !suspect && s.doubt.as_ref().is_some_and(lacks) {
             return self.fail(format!("n{slot} takes its log for whole, which ends at {end:?}: {:?}", s.doubt));
@@ -417,6 +426,7 @@ impl Cluster {
     /// The process in this place ends, and with it the transfers of states from and to it. One that stands still may have received its state, and
     /// takes it when it moves again.
     pub(crate) fn note_end(&mut self, slot: usize) {
+        self.slots[slot].note_replaced();
         let node = self.slots[slot].node;
         let still: Vec<NodeId> = self.slots.iter().filter(|s| s.stands_still()).map(|s| s.node).collect();
         self.watch.snapshots.retain(|(from, to)| *to != node && (*from != slot || still.contains(to)));
@@ -428,6 +438,10 @@ impl Cluster {
         match content {
             Content::Vote { .. } => self.slots[slot].asked = Some((from, *term)),
             Content::Heartbeat(heartbeat) => self.note_end_of_sequencer(slot, *branch, *term, heartbeat),
+            Content::Append(_) => {
+                let newest = self.slots[slot].words.terms.entry(*branch).or_default();
+                *newest = (*newest).max(*term);
+            }
             _ => {}
         }
     }
@@ -487,6 +501,15 @@ impl Cluster {
 }
 
 impl Slot {
+    /// Its process ends, perhaps when it has taken off the end of its log and has nothing yet of what comes in its place. The next process
+    /// has not heard of the sequencer that sent that, and need not.
+    fn note_replaced(&mut self) {
+        let end = self.store().last();
+        let Some(doubt) = &mut self.doubt else { return };
+        let (kept, words) = (doubt.kept, &self.words);
+        doubt.acked.retain(|branch, (of, upto)| !(end < *upto && kept >= *upto && words.replace(branch, *of)));
+    }
+
     /// Does nothing that this account knows of keep its log from being evidence?
     pub(crate) fn is_whole(&self) -> bool {
         self.doubt.is_none() && self.mending.is_none()

@@ -4,9 +4,10 @@
 //! shows them. The provider is `$PROVIDER`, else `target/release/libtrireme.so`; without one everything is
 //! reported as ignored, and so is, with its reason, a scenario that this machine cannot run ([`Bed::skip`]). `$FIRST_PORT`
 //! moves all ports, so that two checkouts can run at a time. `$SETTINGS` (`file`, `command-line` or `mixed`) says where servers find their
-//! settings. Without it those about starting after a crash run with both, and so do all with `$LONG`; where several servers are restarted
-//! some have one place and some the other; else it is drawn. Scenarios start servers for seconds, so each groups several checks.
-//! Three run at a time, as most of their time is spent waiting; `--test-threads N` says otherwise. Those that measure time or memory run
+//! settings. Without it some of those about starting after a crash run with both, and so do all with `$LONG`; where several servers are
+//! restarted some have one place and some the other; else it is drawn. Scenarios start servers for seconds, so each groups several checks.
+//! Those that another test in the short form stands in for run with `$LONG`, or when they are named.
+//! Four run at a time, as most of their time is spent waiting; `--test-threads N` says otherwise. Those that measure time or memory run
 //! alone, after the others.
 
 mod appliers;
@@ -119,19 +120,17 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("a_position_is_found_with_odd_settings", odd_settings::a_position_is_found_with_odd_settings),
 ];
 
-/// Those that end in starts after a crash, or of a whole cluster: how a server finds its position then depends on where its settings are.
-const ABOUT_STARTING: &[&str] = &[
-    "killed_nodes_come_back_without_loss",
-    "a_stop_that_is_cut_short_loses_nothing",
-    "whole_cluster_stops_and_starts_again",
-    "power_loss_in_mode_disk",
-    "killed_again_while_recovering",
-    "an_engine_that_is_open_first_recovers_too",
-];
+/// Those that end in the start of one server after a crash: how it finds its position then depends on where its settings are.
+const ABOUT_STARTING: &[&str] =
+    &["a_stop_that_is_cut_short_loses_nothing", "an_engine_that_is_open_first_recovers_too"];
 
 /// Those in which several servers start after a stop, a kill or a loss of power: some have their settings in one place, and some in the
 /// other.
 const WITH_RESTARTS: &[&str] = &[
+    "killed_nodes_come_back_without_loss",
+    "whole_cluster_stops_and_starts_again",
+    "power_loss_in_mode_disk",
+    "killed_again_while_recovering",
     "power_loss_past_the_page_cache",
     "power_loss_behind_ddl",
     "power_loss_in_mode_process",
@@ -144,6 +143,33 @@ const WITH_RESTARTS: &[&str] = &[
     "binary_log_is_exact_after_a_crash",
     "small_logs_keep_what_the_engines_would_lose",
     "an_encrypted_log_outlives_kills_and_new_keys",
+];
+
+/// Those that are left to `make test-all`, each with what shows most of it in `make test`.
+const IN_LONG_FORM: &[(&str, &str)] = &[
+    ("seven_nodes_form_one_group", "scenarios of three, and the simulator with up to seven"),
+    ("donor_is_chosen_by_name", "MariaDB's suites; joiner_killed_in_mid_transfer"),
+    ("minority_refuses_and_heals", "the_loss_of_the_majority_is_told_behind_an_applier; trireme chaos, cuts"),
+    ("clients_are_told_the_truth_in_faults", "trireme chaos, whose histories are judged"),
+    ("donor_and_joiner_killed_in_mid_transfer", "joiner_killed_in_mid_transfer; trireme chaos, kill-joiner"),
+    (
+        "a_copy_that_the_log_has_outrun_is_asked_for_again",
+        "trireme chaos, small-log; the simulator's scenario `an_old_copy`",
+    ),
+    ("power_loss_in_mode_process", "all_without_power_in_mode_process"),
+    ("power_loss_past_the_page_cache", "power_loss_in_mode_disk; tests of the node and of the log with io_uring"),
+    (
+        "a_sick_log_disk_past_the_page_cache_costs_one_node",
+        "a_sick_log_disk_costs_one_node; tests of the node and of the log with io_uring",
+    ),
+    ("binlog_and_gtid_agree_on_all_nodes", "binary_log_is_exact_after_a_crash; MariaDB's suites"),
+    ("an_encrypted_group_takes_new_certificates", "tests of links with TLS; MariaDB's suites"),
+    ("bodies_by_multicast_between_machines", "tests of links by multicast"),
+    ("the_library_is_changed_and_changed_back", "the test of the packages"),
+    ("heavy_work_is_no_fault", "the simulator's harmless runs"),
+    ("attacks_on_a_group_in_clear_text", "strangers_get_nothing_from_a_group_with_a_secret"),
+    ("floods_of_strangers_in_clear_text", "floods_of_silent_and_shaking_strangers"),
+    ("floods_of_handshakes_with_certificates", "floods_of_silent_and_shaking_strangers"),
 ];
 
 /// Those that judge how long something takes, how much memory it takes, or that a machine with much to do is no fault.
@@ -164,7 +190,7 @@ const LONG: &[&str] =
     &["a_panic_costs_the_node_and_not_the_server", "a_copy_that_the_log_has_outrun_is_asked_for_again"];
 
 /// How many scenarios run at a time, unless `--test-threads` says otherwise. Each waits most of its time.
-const LANES: usize = 3;
+const LANES: usize = 4;
 
 /// A scenario, and the places of settings that it runs with: one after the other, because it has the same ports each time.
 struct Job {
@@ -255,8 +281,11 @@ fn main() -> ExitCode {
             _ => filters.push(word),
         }
     }
+    let is_short = filters.is_empty() && !support::long_form();
+    let left: &[(&str, &str)] = if is_short { IN_LONG_FORM } else { &[] };
     let wanted = |name: &str| {
-        filters.is_empty() || filters.iter().any(|f| if exact { name == f } else { name.contains(f.as_str()) })
+        let is_named = filters.iter().any(|f| if exact { name == f } else { name.contains(f.as_str()) });
+        if filters.is_empty() { left.iter().all(|(other, _)| *other != name) } else { is_named }
     };
     let jobs: Vec<Job> = SCENARIOS
         .iter()
@@ -289,6 +318,9 @@ fn main() -> ExitCode {
     failure::note_places();
     println!("\nrunning {chosen} scenarios with {}", provider.display());
     let began = Instant::now();
+    for (name, instead) in left {
+        println!("{name} runs in `make test-all`; here: {instead}");
+    }
     let results = Mutex::new(Vec::new());
     let (alone, mut together) = jobs.into_iter().partition::<VecDeque<Job>, _>(|job| ALONE.contains(&job.name));
     together.make_contiguous().sort_by_key(|job| !LONG.contains(&job.name));

@@ -412,12 +412,17 @@ pub enum About {
     Else,
 }
 
+/// Is this `make test-all`?
+pub fn long_form() -> bool {
+    std::env::var_os("LONG").is_some_and(|long| !long.is_empty())
+}
+
 /// Where a scenario's servers find their settings: where `SETTINGS` of the environment says. Else one run after the other with either, in
 /// the long form or where it is about that.
 pub fn places(about: About) -> Vec<Settings> {
     match (from_environment("SETTINGS"), about) {
         (Some(settings), _) => vec![settings],
-        _ if std::env::var_os("LONG").is_some_and(|long| !long.is_empty()) => Settings::UNIFORM.to_vec(),
+        _ if long_form() => Settings::UNIFORM.to_vec(),
         (None, About::Starting) => Settings::UNIFORM.to_vec(),
         (None, About::Restarts) => vec![Settings::Mixed],
         (None, About::Else) => vec![Settings::UNIFORM[seed().below(2) as usize]],
