@@ -123,6 +123,7 @@ fn told(state: &State, node: &Node) -> Told {
     let Node { address, ports, .. } = node;
     let server = vec![
         format!("datadir={}", node.data().display()),
+        format!("tmpdir={}", node.temporary().display()),
         format!("socket={}", node.socket().display()),
         format!("pid-file={}", node.pid_file().display()),
         format!("log-error={}", node.log().display()),

@@ -109,6 +109,10 @@ impl Node {
     pub fn data(&self) -> PathBuf {
         self.dir.join("data")
     }
+    /// For temporary tables. A server that starts removes those of any other one with the same directory, which then may crash.
+    pub fn temporary(&self) -> PathBuf {
+        self.dir.join("tmp")
+    }
     pub fn socket(&self) -> PathBuf {
         self.dir.join("mysqld.sock")
     }
