@@ -164,6 +164,8 @@ impl Cluster {
     fn compare_with_vote(&mut self, slot: usize, seqno: Seqno, winner: ErrorClass) {
         let outlived = self.slots[slot].process.as_mut().is_some_and(|p| p.outlived.remove(&seqno));
         if self.how_it_went(slot, seqno) != winner {
+            // It answered readers as soon as it had applied that, and nobody could know better.
+            self.values.disown(slot, seqno.0);
             self.be_inconsistent(slot);
         } else if outlived {
             self.arose(Situation::OutlivedConfirmed);

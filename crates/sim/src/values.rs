@@ -179,6 +179,15 @@ impl Values {
         self.without_effect.insert(op);
     }
 
+    /// The server in this place has lost a vote over `seqno`, which it had applied. Nobody promises that what it showed from there on is the
+    /// group's (rule 28).
+    pub fn disown(&mut self, slot: usize, seqno: u64) {
+        let shown = |seen: &&mut Seen| seen.slot == slot && seen.at.as_ref().is_none_or(|at| at.seqno >= seqno);
+        for seen in self.seen.iter_mut().filter(shown) {
+            seen.steps.retain(|step| !matches!(step, Step::Read(..)));
+        }
+    }
+
     /// `reader`: the branch that says so, without an end.
     pub fn wait(seqno: u64, reader: Reach, invoked: u64, id: u64) -> Waiting {
         Waiting { seqno, reader, invoked, id }
@@ -228,7 +237,7 @@ impl Values {
         for seen in &self.seen {
             let kept = seen.at.as_ref().is_none_or(|at| branches.is_past_of(end, at));
             let outcome = match seen.op.map(&told) {
-                None if !kept => continue,
+                None if !kept || seen.steps.is_empty() => continue,
                 None => To::Ok,
                 Some(_) if seen.op.is_some_and(|op| self.without_effect.contains(&op)) => To::Unknown,
                 Some(Some(Outcome::Committed(_))) if kept => To::Ok,
