@@ -913,10 +913,16 @@ impl Cluster {
         let hears = |p: &Process| p.outage.is_some() || p.links.contains_key(&s.node);
         let linked = |other: usize| self.slots[other].process.as_ref().is_none_or(hears);
         let cut = |other: usize| self.net.is_blocked(slot, other) || self.net.is_blocked(other, slot) || !linked(other);
+        // A sequencer takes nobody for alive who is not in the view as it was started last: it may be linked, and still on its way in.
+        let views = self.slots.iter().filter_map(|s| s.process.as_ref()?.view.as_ref());
+        let newest = views.max_by_key(|view| view.number);
+        let here = newest.and_then(|view| view.get(s.node));
+        let is_inside = here.is_some_and(|m| m.incarnation == self.member(slot).incarnation);
         s.process.is_none()
             || s.stands_still()
             || self.is_former(slot)
             || self.sits_out(slot)
+            || !is_inside
             || (0..self.slots.len()).any(|other| other != slot && cut(other))
     }
 
@@ -1199,6 +1205,24 @@ mod tests {
         for slot in [a, b] {
             c.join(slot);
         }
+        c.conclude();
+    }
+
+    /// All five come back. Three may be in a view, and take the votes of the other two, which are linked and on their way in.
+    #[test]
+    fn nobody_stays_dead_without_whom_the_others_are_no_majority_if_those_that_are_not_in_yet_lose_their_votes() {
+        let mut c = Cluster::formed(Options::calm(1, 5));
+        let voters = c.status(0).unwrap().voters.clone();
+        (0..5).for_each(|slot| c.crash(slot, false));
+        (0..5).for_each(|slot| c.join(slot));
+        let linked = |c: &Cluster| c.slots.iter().all(|s| s.process.as_ref().is_some_and(|p| p.links.len() == 4));
+        while !linked(&c) {
+            c.run_for(MS);
+        }
+        assert!((0..5).all(|slot| !c.is_primary(slot)));
+        assert!(c.outweigh(&voters, &[3]) && !c.outweigh(&voters, &[3, 4]));
+        c.expect(30 * SEC, "all are in", |c| (0..5).all(|slot| c.is_primary(slot)));
+        assert!(c.outweigh(&voters, &[3, 4]) && c.may_do_without(&[3, 4]));
         c.conclude();
     }
 
