@@ -230,10 +230,14 @@ impl<S: LogStore> Group<S> {
             return;
         }
         // It was cut off, or stood still, when the others left it behind: it follows another one in a term before this one, with a log that is
-        // a part of the own. An old copy that went on alone leads, and says so itself.
-        let outrun = theirs.sequencer != Some(from)
-            && theirs.term < self.own.tail().term
-            && self.own.store().term_at(theirs.last_index) == Some(theirs.last_term);
+        // a part of the own. Or it has only just heard of that term's sequencer, whose entries are here: what it still has of a term before goes
+        // when they come. An old copy that went on alone leads, and says so itself.
+        let term_at = |index| self.own.store().term_at(index);
+        let is_part = term_at(theirs.last_index) == Some(theirs.last_term);
+        let newest_of_then = || self.own.last_up_to(theirs.term).and_then(term_at);
+        let becomes_part = || theirs.last_term < theirs.term && newest_of_then() == Some(theirs.term);
+        let outrun =
+            theirs.sequencer != Some(from) && theirs.term < self.own.tail().term && (is_part || becomes_part());
         if outrun {
             return;
         }

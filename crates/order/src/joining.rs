@@ -209,12 +209,15 @@ impl<S: LogStore> Group<S> {
         self.ask_for_snapshot(Some(node));
     }
 
-    /// Can this peer, which lacks the fork at which the own branch began, take this base of the past before it without losing an entry?
+    /// Can this peer, which lacks the fork at which the own branch began, take this base of the past before it without losing an entry that was
+    /// ever committed? Also one whose log is longer, and ends in an earlier term: no fork lies between, so the base's sequencer held all that was
+    /// committed in terms before its own, and what the peer has beyond that would go at the first entry of that log.
     fn has_nothing_behind(&self, node: NodeId, base: &Base) -> bool {
         let Some(theirs) = self.peers.get(&node).and_then(|p| p.told()) else { return false };
         match theirs.lineage.kinship(&self.own.tail().lineage) {
             Kinship::Descendant(fork) => {
-                base.lineage == theirs.lineage && base.index < fork.index && theirs.last_index <= base.index
+                let end = LogEnd { term: base.term, index: base.index };
+                base.lineage == theirs.lineage && base.index < fork.index && theirs.end() <= end
             }
             Kinship::Same | Kinship::Ancestor | Kinship::Sibling => false,
         }

@@ -66,6 +66,19 @@ impl<S: LogStore> OwnLog<S> {
         &self.tail
     }
 
+    /// The last index that is held of this term and those before it, be it the base's. `None`: all are of later ones.
+    pub fn last_up_to(&self, term: Term) -> Option<LogIndex> {
+        let (mut at, mut end) = (self.store.base().index, self.store.last());
+        if self.store.base().term > term {
+            return None;
+        }
+        while at < end {
+            let middle = LogIndex(end.0 - (end.0 - at.0) / 2);
+            if self.store.term_at(middle).is_some_and(|of| of <= term) { at = middle } else { end = middle.prev() }
+        }
+        Some(at)
+    }
+
     // --- promises -------------------------------------------------------------------------------------------------
 
     /// The highest term that this member has promised, or taken part in.

@@ -620,16 +620,8 @@ impl<S: LogStore> Group<S> {
     /// make room for that, and have got no further.
     fn acknowledged_by(&self, node: NodeId) -> Option<(Term, LogIndex)> {
         let (term, index) = self.suspicion.recalled.get(&node).copied()?;
-        let is_later = |at: LogIndex| self.own.store().term_at(at).is_some_and(|of| of > term);
-        let (mut before, mut later) = (self.own.store().base().index, index.min(self.own.tail().index));
-        if self.own.store().base().term > term || !is_later(later) {
-            return Some((term, index));
-        }
-        while before.next() < later {
-            let middle = LogIndex(before.0 + (later.0 - before.0) / 2);
-            if is_later(middle) { later = middle } else { before = middle }
-        }
-        Some((term, before))
+        let before_later = self.own.last_up_to(term).filter(|last| *last < index.min(self.own.tail().index));
+        Some((term, before_later.unwrap_or(index)))
     }
 
     pub(crate) fn on_recall(&mut self, now: Timestamp, from: NodeId, branch: Uuid, term: Term, index: LogIndex) {

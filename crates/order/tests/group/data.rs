@@ -1024,6 +1024,47 @@ fn the_only_data_are_brought_up_by_the_log_that_goes_on_from_them_also_over_a_fo
     assert_eq!(net.bodies(1).last().unwrap(), "commit 9");
 }
 
+/// The only server with data ordered until all lost their power, and its log ends with entries that nobody else has. The others had gone on in a later
+/// term, of which nothing came to it; their logs begin where its data end. What it has beyond was never committed, so it may take that beginning.
+#[test]
+fn the_only_data_go_on_from_the_past_of_a_branch_though_their_log_has_a_tail_of_an_earlier_term() {
+    let mut net = one_with_data();
+    net.propose(1, "committed");
+    net.settle();
+    let (data, first) = (end_of(net.nodes[&1].group.store()), net.nodes[&1].group.status().term);
+    net.mute(1);
+    for n in 0..20 {
+        net.propose(1, &format!("never committed {n}"));
+        net.settle();
+    }
+    let tail = net.kill(1);
+    net.lost.clear();
+    net.run(Duration::from_secs(20));
+    let mut logs = [tail, net.kill(2), net.kill(3)];
+    let begins = (1..=logs[1].last().0).map(LogIndex).find(|index| logs[1].term_at(*index) > Some(first)).unwrap();
+    for log in &mut logs {
+        log.set_suspect(Some(log.last())).unwrap();
+    }
+    for log in &mut logs[1..] {
+        log.trim(begins);
+        assert_eq!((log.base().index, log.base().seqno), (begins, data));
+        assert!(log.base().term > first);
+    }
+    let ends: Vec<_> = logs.iter().map(|log| (log.term_at(log.last()).unwrap(), log.last())).collect();
+    assert!(ends[0].0 == first && ends[0].1 > ends[1].1, "{first} {ends:?}");
+    for (n, log) in (2..=3).zip(&logs[1..]) {
+        net.restart_without_data(n, log.clone(), 2);
+    }
+    net.restart(1, logs[0].clone(), 2, data);
+    net.run(Duration::from_secs(60));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}: {:?}", net.nodes[&n].events);
+    }
+    assert_eq!(base_of(&net, 1), data, "it keeps its data");
+    assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
+    assert!(net.nodes[&1].group.lineage().newest().is_some());
+}
+
 #[test]
 fn a_group_without_data_or_a_log_for_the_only_ones_ends_and_a_person_decides() {
     let (mut net, log, data) = without_the_only_data([8, 8]);

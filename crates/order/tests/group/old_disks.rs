@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use trireme_order::{LogStore, MemStore, Phase};
-use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, VoterSet};
+use trireme_order::{Content, LogStore, MemStore, Message, Phase, Presence};
+use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, Term, VoterSet};
 
 use crate::net::*;
 
@@ -509,4 +509,74 @@ fn the_last_one_does_not_give_way_to_one_that_was_left_behind() {
     net.heal();
     net.run(secs(20));
     assert!(net.phase(2) == Phase::Primary && !net.warned(2, "this node leaves"), "{:?}", net.nodes[&2].events);
+}
+
+/// The first one hands over to the second, and back, and leaves. So the second one is alone, with entries of all those terms. Gives what the third
+/// one, which has no vote and is cut off, says of itself meanwhile.
+fn the_last_one_and_what_one_that_was_left_behind_says() -> (Net, Presence) {
+    let mut net = Net::cluster(2);
+    net.join_without_a_vote(3);
+    net.run(secs(3));
+    assert_eq!(net.sequencer(), 1);
+    for (from, to) in [(1, 2), (2, 1)] {
+        let term = net.nodes[&from].group.status().term;
+        net.queue.push_back((from, to, Content::TimeoutNow.in_term(HISTORY, term)));
+        net.run(secs(3));
+        assert_eq!(net.sequencer(), to);
+        net.propose(to, "of each term");
+        net.settle();
+    }
+    net.cut = vec![(2, 3)];
+    net.update_links();
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.leave(now);
+    while net.nodes[&2].group.status().view.members.len() > 1 {
+        net.run(Duration::from_millis(10));
+    }
+    net.heal();
+    let says = |(from, to, message): &(u8, u8, Message)| match message {
+        Message::Presence(presence) if (*from, *to) == (3, 2) => Some(presence.clone()),
+        _ => None,
+    };
+    net.drain_all();
+    let presence = Presence { primary: true, ..net.queue.iter().find_map(says).unwrap() };
+    assert_eq!((presence.sequencer, presence.last_term), (Some(node(1)), presence.term));
+    assert!(presence.term < net.nodes[&2].group.status().term);
+    (net, presence)
+}
+
+/// It stood still as a sequencer, with entries that it gave to nobody. Now it has read who came after it, and not yet that one's entries.
+#[test]
+fn the_last_one_does_not_give_way_to_one_that_hears_only_now_of_a_term_before() {
+    let (mut net, presence) = the_last_one_and_what_one_that_was_left_behind_says();
+    let last_term = Term(presence.term.0 - 1);
+    let own = |index| net.nodes[&2].group.store().term_at(index);
+    for beyond in [0, 100] {
+        let last_index = LogIndex(presence.last_index.0 + beyond);
+        assert_ne!(own(last_index), Some(last_term), "its log is no part of the one here");
+        net.queue.push_front((3, 2, Message::Presence(Presence { last_term, last_index, ..presence.clone() })));
+    }
+    net.settle();
+    net.run(secs(20));
+    assert!(net.phase(2) == Phase::Primary && !net.warned(2, "this node leaves"), "{:?}", net.nodes[&2].events);
+}
+
+/// The same of a term of which nothing is here: others have gone on without this one, so its disk is an old one.
+#[test]
+fn the_last_one_gives_way_to_one_that_hears_of_a_term_which_passed_it_by() {
+    let (mut net, presence) = the_last_one_and_what_one_that_was_left_behind_says();
+    let (last_term, term) = (presence.term, Term(presence.term.0 + 3));
+    net.queue.clear();
+    let raised = Content::HeartbeatAck { round: 0 }.in_term(HISTORY, Term(term.0 + 3));
+    net.queue.push_front((3, 2, raised));
+    net.settle();
+    net.cut = vec![(2, 3)];
+    net.update_links();
+    net.run(secs(5));
+    assert!(net.phase(2) == Phase::Primary && net.nodes[&2].group.status().term > term);
+    net.heal();
+    let last_index = LogIndex(presence.last_index.0 + 1);
+    net.queue.push_front((3, 2, Message::Presence(Presence { term, last_term, last_index, ..presence })));
+    net.settle();
+    assert!(net.warned(2, "this node leaves"), "{:?}", net.nodes[&2].events);
 }
