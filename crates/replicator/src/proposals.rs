@@ -109,10 +109,10 @@ struct Said<T> {
     awaited_by: AwaitedBy<T>,
 }
 
-/// Something that has to be ordered, and that the order has not taken or will not order.
+/// Something that has to be ordered. `T`: the thread that waits for the outcome of a message, if one does.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Owed {
-    Message(AppMessage),
+pub enum Owed<T> {
+    Message(AppMessage, Option<T>),
     Rollback(Bytes),
 }
 
@@ -147,8 +147,8 @@ pub struct Proposals<W, T, A> {
     held: Vec<(Ordered<W>, A)>,
     /// From [`Proposals::said`] to their delivery, or to the proof that they never will be ordered.
     messages: BTreeMap<ProposalId, Said<T>>,
-    /// From an attempt in vain to the next one as a member ([`Proposals::take_owed`]).
-    owed: VecDeque<Owed>,
+    /// From an attempt in vain to the next one as a member, or from [`Proposals::ask`] to the first one ([`Proposals::take_owed`]).
+    owed: VecDeque<Owed<T>>,
     /// Not carried out yet.
     fates: VecDeque<Fate<W, T, A>>,
 }
@@ -212,7 +212,13 @@ impl<W, T, A> Proposals<W, T, A> {
         }
     }
 
-    pub fn owe(&mut self, owed: Owed) {
+    /// A thread wants to say this, or, without one, it has to be ordered. It comes behind all that is owed: the end of a desync that the group is
+    /// yet to be told of would be nothing to it, and the desync would last for ever. The driver proposes all of it at once if a thread waits.
+    pub fn ask(&mut self, message: AppMessage, thread: Option<T>) {
+        self.owe(Owed::Message(message, thread));
+    }
+
+    fn owe(&mut self, owed: Owed<T>) {
         self.owed.push_back(owed);
     }
 
@@ -220,8 +226,8 @@ impl<W, T, A> Proposals<W, T, A> {
         !self.owed.is_empty()
     }
 
-    /// To be proposed now, in order.
-    pub fn take_owed(&mut self) -> VecDeque<Owed> {
+    /// To be proposed now, in order. What the order does not take is owed again in this order.
+    pub fn take_owed(&mut self) -> VecDeque<Owed<T>> {
         std::mem::take(&mut self.owed)
     }
 
@@ -265,7 +271,7 @@ impl<W, T, A> Proposals<W, T, A> {
         match awaited_by {
             AwaitedBy::Thread(thread) => self.fates.push_back(Fate::Heard(thread, message)),
             AwaitedBy::Nobody | AwaitedBy::Replicator => {}
-            AwaitedBy::GivenUp => self.owe(Owed::Message(AppMessage::Resync)),
+            AwaitedBy::GivenUp => self.ask(AppMessage::Resync, None),
         }
     }
 
@@ -284,7 +290,7 @@ impl<W, T, A> Proposals<W, T, A> {
                 AwaitedBy::Nobody => {}
                 // The state told it what became of it. It is not on its way any more, as if it had been lost.
                 AwaitedBy::Replicator => self.fates.push_back(Fate::Lost(message)),
-                AwaitedBy::GivenUp => self.owe(Owed::Message(AppMessage::Resync)),
+                AwaitedBy::GivenUp => self.ask(AppMessage::Resync, None),
             }
         }
     }
@@ -330,7 +336,11 @@ impl<W, T, A> Proposals<W, T, A> {
         for said in std::mem::take(&mut self.messages).into_values() {
             let _ = self.abandon(said);
         }
-        self.owed.clear();
+        let owed = std::mem::take(&mut self.owed);
+        self.fates.extend(owed.into_iter().filter_map(|owed| match owed {
+            Owed::Message(message, Some(thread)) => Some(Fate::Unheard(thread, message)),
+            Owed::Message(_, None) | Owed::Rollback(_) => None,
+        }));
     }
 
     /// The incarnation ends, as the disk with its log has failed. Clients that wait however long it lasts go on waiting: their write set is
@@ -349,7 +359,7 @@ impl<W, T, A> Proposals<W, T, A> {
 
     /// The next incarnation begins, with a server that is desynced so often.
     pub fn return_with(&mut self, desyncs: u32) {
-        (0..desyncs).for_each(|_| self.owe(Owed::Message(AppMessage::Desync)));
+        (0..desyncs).for_each(|_| self.ask(AppMessage::Desync, None));
     }
 
     fn leave_open(&mut self, clients: impl Iterator<Item = Client<W>>) {
@@ -367,7 +377,7 @@ impl<W, T, A> Proposals<W, T, A> {
     fn lose(&mut self, said: Said<T>) {
         let Some(Said { message, awaited_by }) = self.abandon(said) else { return };
         match awaited_by {
-            AwaitedBy::Nobody => self.owe(Owed::Message(message)),
+            AwaitedBy::Nobody => self.ask(message, None),
             AwaitedBy::Replicator => self.fates.push_back(Fate::Lost(message)),
             AwaitedBy::Thread(_) | AwaitedBy::GivenUp => {}
         }
@@ -444,7 +454,7 @@ mod tests {
         std::iter::from_fn(|| own.poll()).collect()
     }
 
-    fn owed(own: &mut Own) -> Vec<Owed> {
+    fn owed(own: &mut Own) -> Vec<Owed<&'static str>> {
         own.take_owed().into()
     }
 
@@ -494,7 +504,7 @@ mod tests {
         assert_eq!(fates(&mut own), never);
         assert_eq!(
             owed(&mut own),
-            [Owed::Rollback(body()), Owed::Message(RESYNC), Owed::Message(AppMessage::Joined)],
+            [Owed::Rollback(body()), Owed::Message(RESYNC, None), Owed::Message(AppMessage::Joined, None)],
             "what must not get lost is said again"
         );
         assert_eq!(own.clients().collect::<Vec<_>>(), [&"later"]);
@@ -537,7 +547,7 @@ mod tests {
         assert!(own.write_set_ordered(id(first(), 2)).is_some());
         own.session_begun(first().following().number);
         assert_eq!(fates(&mut own), [Fate::Lost(request())], "it was on its way all the time");
-        let again = [Owed::Rollback(body()), Owed::Message(RESYNC), Owed::Message(AppMessage::Joined)];
+        let again = [Owed::Rollback(body()), Owed::Message(RESYNC, None), Owed::Message(AppMessage::Joined, None)];
         assert_eq!(owed(&mut own), again);
     }
 
@@ -548,11 +558,11 @@ mod tests {
         for number in 4..=8 {
             own.message_ordered(id(first(), number));
         }
-        assert_eq!(owed(&mut own), [Owed::Message(RESYNC)], "once: the other one was ordered");
+        assert_eq!(owed(&mut own), [Owed::Message(RESYNC, None)], "once: the other one was ordered");
         let mut own = all(first());
         own.give_up();
         own.reset(Some(SessionMark { session: first(), number: ProposalNumber(4) }));
-        assert_eq!(owed(&mut own), [Owed::Message(RESYNC)], "and if a state holds it");
+        assert_eq!(owed(&mut own), [Owed::Message(RESYNC, None)], "and if a state holds it");
         let mut own = all(first());
         own.message_ordered(id(first(), 4));
         assert_eq!(fates(&mut own), [Fate::Heard("desync", DESYNC)]);
@@ -568,9 +578,29 @@ mod tests {
         own.said(None, AppMessage::Joined, None);
         assert_eq!(fates(&mut own), [Fate::Unheard("desync", DESYNC), Fate::Unheard("resync", RESYNC)]);
         assert!(own.owes() && own.is_empty());
-        let left = [Owed::Rollback(body()), Owed::Message(RESYNC), Owed::Message(AppMessage::Joined)];
+        let left = [Owed::Rollback(body()), Owed::Message(RESYNC, None), Owed::Message(AppMessage::Joined, None)];
         assert_eq!(owed(&mut own), left, "the desync never was, and must not come into force");
         assert!(!own.owes());
+    }
+
+    /// After an outage the group is yet to hear that the server is desynced, when the server ends that.
+    #[test]
+    fn the_end_of_a_desync_comes_behind_a_desync_that_is_owed() {
+        let mut own = Own::default();
+        own.return_with(1);
+        own.ask(RESYNC, Some("resync"));
+        let both = [Owed::Message(DESYNC, None), Owed::Message(RESYNC, Some("resync"))];
+        assert_eq!(owed(&mut own), both);
+        // The order takes neither yet.
+        own.said(None, DESYNC, None);
+        own.said(None, RESYNC, Some("resync"));
+        assert_eq!(fates(&mut own), [Fate::Unheard("resync", RESYNC)], "it waits for nothing");
+        own.ask(EVICT, Some("evict"));
+        let later = [Owed::Message(DESYNC, None), Owed::Message(RESYNC, None), Owed::Message(EVICT, Some("evict"))];
+        assert_eq!(owed(&mut own), later);
+        own.ask(EVICT, Some("evict"));
+        own.end();
+        assert_eq!(fates(&mut own), [Fate::Unheard("evict", EVICT)]);
     }
 
     #[test]
@@ -639,7 +669,7 @@ mod tests {
     #[test]
     fn in_an_outage_statements_wait_on_and_all_others_are_answered() {
         let mut own = all(first());
-        own.owe(Owed::Message(AppMessage::Joined));
+        own.ask(AppMessage::Joined, None);
         own.sent(id(first(), 9), statement("held"));
         own.sent(id(first(), 10), client("held client"));
         for number in [9, 10] {
@@ -657,7 +687,7 @@ mod tests {
         assert_eq!(fates(&mut own), out);
         assert_eq!(own.clients().collect::<Vec<_>>(), [&"statement", &"held"]);
         own.return_with(2);
-        assert_eq!(owed(&mut own), [Owed::Message(DESYNC), Owed::Message(DESYNC)], "nothing of before");
+        assert_eq!(owed(&mut own), [Owed::Message(DESYNC, None), Owed::Message(DESYNC, None)], "nothing of before");
         // The one was delivered before, and is once more; of the other one nothing was heard before something newer is.
         assert!(own.write_set_ordered(id(first(), 9)).is_some());
         own.session_begun(Session::first(first().node, Incarnation(2)).number);
@@ -668,7 +698,7 @@ mod tests {
     #[test]
     fn at_the_end_everybody_is_answered_and_nothing_is_owed() {
         let mut own = all(first());
-        own.owe(Owed::Message(AppMessage::Joined));
+        own.ask(AppMessage::Joined, None);
         own.sent(id(first(), 9), statement("held"));
         let held = own.write_set_ordered(id(first(), 9)).expect("a client waits");
         own.answer(held, 9, false);

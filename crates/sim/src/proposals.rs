@@ -31,7 +31,7 @@ impl Process {
     /// The server says this without waiting for it. Nobody hears it in an outage.
     pub(crate) fn say(&mut self, message: AppMessage) {
         if self.outage.is_none() {
-            self.proposals.owe(Owed::Message(message));
+            self.proposals.ask(message, None);
         }
     }
 
@@ -58,10 +58,10 @@ impl Cluster {
 
     /// A thread of the server says this, and waits until it is ordered.
     pub(crate) fn say_for_thread(&mut self, slot: usize, message: AppMessage) {
-        let id = self.propose_message(slot, &message);
         if let Some(p) = &mut self.slots[slot].process {
-            p.proposals.said(id, message, Some(()));
+            p.proposals.ask(message, Some(()));
         }
+        self.propose_owed(slot);
         self.settle_proposals(slot);
     }
 
@@ -76,13 +76,19 @@ impl Cluster {
 
     /// As a member again: what has to be ordered and was not.
     pub(crate) fn pay_owed(&mut self, slot: usize) {
-        let Some(p) = self.slots[slot].process.as_mut().filter(|p| p.replicator.is_member()) else { return };
+        if self.slots[slot].process.as_ref().is_some_and(|p| p.replicator.is_member()) {
+            self.propose_owed(slot);
+        }
+    }
+
+    fn propose_owed(&mut self, slot: usize) {
+        let Some(p) = &mut self.slots[slot].process else { return };
         for owed in p.proposals.take_owed() {
             match owed {
-                Owed::Message(message) => {
+                Owed::Message(message, thread) => {
                     let id = self.propose_message(slot, &message);
                     if let Some(p) = &mut self.slots[slot].process {
-                        p.proposals.said(id, message, None);
+                        p.proposals.said(id, message, thread);
                     }
                 }
                 Owed::Rollback(body) => drop(self.send_rollback(slot, body)),

@@ -187,3 +187,24 @@ fn a_backup_that_outlasts_an_outage_stays_desynced_and_is_resynced_once() {
         c.conclude();
     }
 }
+
+/// It ends as soon as its node is a member again, which is before the node has told the group of the desync. The group hears of the end behind that,
+/// or else would count the node as desynced for ever.
+#[test]
+fn a_backup_that_ends_as_its_node_comes_back_is_not_desynced_behind_that() {
+    for seed in 1..=20 {
+        let mut c = cluster(seed, Durability::Disk);
+        let sequencer = c.the_sequencer();
+        let slot = (sequencer + 1) % 3;
+        goes_out(&mut c, slot, 3 * SEC, false);
+        assert!(c.hold_order(slot, true));
+        while c.sits_out(slot) || !c.is_primary(slot) {
+            c.run_for(MS);
+        }
+        assert_eq!(c.desyncs(sequencer, slot), 0);
+        c.resume_order(slot);
+        c.run_for(SEC);
+        assert_eq!(c.desyncs(sequencer, slot), 0, "seed {seed}");
+        c.conclude();
+    }
+}

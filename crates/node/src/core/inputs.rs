@@ -98,8 +98,8 @@ impl Core {
             Command::FlowOptions => self.set_flow_options(),
             Command::ProposeUnowned { body } => self.propose_rollback(body),
             Command::App { message, slot } => {
-                let id = self.propose_app(&message);
-                self.conn.proposals.said(id, message, slot);
+                self.conn.proposals.ask(message, slot);
+                self.propose_owed();
                 self.settle_proposals();
             }
             Command::Read { slot } if !self.inc.replicator.is_member() => slot.fill(None),
@@ -196,13 +196,13 @@ impl Core {
         self.conn.proposals.rollback_sent(sent.map(ProposalId::from), body);
     }
 
-    /// As a member again: what has to be ordered and was not.
+    /// What has to be ordered and was not, and what a thread has just asked for, in order.
     pub(super) fn propose_owed(&mut self) {
         for owed in self.conn.proposals.take_owed() {
             match owed {
-                Owed::Message(message) => {
+                Owed::Message(message, slot) => {
                     let id = self.propose_app(&message);
-                    self.conn.proposals.said(id, message, None);
+                    self.conn.proposals.said(id, message, slot);
                 }
                 Owed::Rollback(body) => self.propose_rollback(body),
             }
