@@ -226,7 +226,7 @@ impl<W, T, A> Proposals<W, T, A> {
         !self.owed.is_empty()
     }
 
-    /// To be proposed now, in order. What the order does not take is owed again in this order.
+    /// To be proposed now, in order. Messages that the order does not take are owed again, as they follow here.
     pub fn take_owed(&mut self) -> VecDeque<Owed<T>> {
         std::mem::take(&mut self.owed)
     }

@@ -196,7 +196,7 @@ impl Core {
         self.conn.proposals.rollback_sent(sent.map(ProposalId::from), body);
     }
 
-    /// What has to be ordered and was not, and what a thread has just asked for, in order.
+    /// Proposes all that has to be ordered and was not, and behind it all that a thread has just asked for.
     pub(super) fn propose_owed(&mut self) {
         for owed in self.conn.proposals.take_owed() {
             match owed {

@@ -1025,7 +1025,7 @@ fn the_only_data_are_brought_up_by_the_log_that_goes_on_from_them_also_over_a_fo
 }
 
 /// The only server with data ordered until all lost their power, and its log ends with entries that nobody else has. The others had gone on in a later
-/// term, of which nothing came to it; their logs begin where its data end. What it has beyond was never committed, so it may take that beginning.
+/// term, of which nothing came to it; their logs begin where its data end. Its entries beyond were never committed, so it may take that beginning.
 #[test]
 fn the_only_data_go_on_from_the_past_of_a_branch_though_their_log_has_a_tail_of_an_earlier_term() {
     let mut net = one_with_data();
