@@ -355,6 +355,11 @@ impl<S: LogStore> Group<S> {
         self.reach_on(node, &self.own.tail().lineage)
     }
 
+    /// Up to where this linked server has data that can go on on the branch here, as it told.
+    pub(crate) fn data_on_this_branch(&self, node: NodeId) -> Option<Seqno> {
+        self.reach_on_this_branch(node).map(|reach| reach.data)
+    }
+
     /// The same on the branch with this lineage.
     pub(crate) fn reach_on(&self, node: NodeId, lineage: &Lineage) -> Option<Reach> {
         let theirs = self.peers.get(&node)?.told()?;

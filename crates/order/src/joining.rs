@@ -183,30 +183,37 @@ impl<S: LogStore> Group<S> {
         let same = self.kinship_of(node) == Some(Kinship::Same);
         // A member is bound no more by what it has promised only by a state in which it has no vote.
         let renews = self.has_unreachable_term(now, node);
-        let fits = |base: &Base| {
-            (same || base.lineage.branch(base.history) == branch)
-                && !(renews && base.voters_at < self.own.tail().voters_at)
-        };
+        let releases = |base: &Base| !renews || base.voters_at >= self.own.tail().voters_at;
+        let lies_here = |base: &Base| same || base.lineage.branch(base.history) == branch;
         if let Some(data) = self.only_data_elsewhere(node) {
             self.spare_data_of(now, node, data);
             return self.defer_snapshot_for(now, node);
         }
         let kept = position.and_then(|(_, seqno)| self.own.store().checkpoint_before(seqno));
-        if let Some(base) = kept.filter(fits) {
+        if let Some(base) = kept.filter(|base| lies_here(base) && releases(base)) {
             return self.send_snapshot(now, node, base);
         }
-        if let Some(data) = self.only_data(node) {
-            // From a position that it has not asked from yet, perhaps; or from the past that both have, if it forgets nothing by that.
-            let fits = |base: &Base| same || self.has_nothing_behind(node, base);
-            return match self.own.store().checkpoint_before(data).filter(fits) {
-                Some(base) => self.send_snapshot(now, node, base),
-                None => {
-                    self.spare_data_of(now, node, data);
-                    self.defer_snapshot_for(now, node);
-                }
-            };
+        // It may have told where its data are, and not have asked from there yet, or not ask at all, as a server that runs: two of these would each get
+        // a state behind their data because the other one has some. Or from the past that both have, if it forgets nothing by that.
+        let only = self.only_data(node);
+        let allowed = |base: &Base| only.is_some() || releases(base) && self.lies_behind_log_of(node, base);
+        let fits = |base: &Base| (lies_here(base) || self.has_nothing_behind(node, base)) && allowed(base);
+        let told = self.data_on_this_branch(node).and_then(|data| self.own.store().checkpoint_before(data));
+        if let Some(base) = told.filter(fits) {
+            return self.send_snapshot(now, node, base);
+        }
+        if let Some(data) = only {
+            self.spare_data_of(now, node, data);
+            return self.defer_snapshot_for(now, node);
         }
         self.ask_for_snapshot(Some(node));
+    }
+
+    /// Is this base behind the end of the peer's log, by index and by term? Where it is not, the log holds something else than was ordered, and so may
+    /// the data: they must not go on.
+    fn lies_behind_log_of(&self, node: NodeId, base: &Base) -> bool {
+        let theirs = self.peers.get(&node).and_then(|p| p.told());
+        theirs.is_some_and(|p| p.last_index < base.index && p.last_term <= base.term)
     }
 
     /// Can this peer, which lacks the fork at which the own branch began, take this base of the past before it without losing an entry that was

@@ -974,6 +974,51 @@ fn two_servers_whose_data_are_out_of_reach_do_not_stand_in_for_each_other() {
     }
 }
 
+/// Two servers have data, and the logs of all others begin where those end, by seqnos: behind some entries without one, which these two never got.
+/// The one lost its power, the other one runs. Neither has asked to be let in when it needs a state. Each was given one behind its data, as the other
+/// one had some.
+#[test]
+fn two_servers_whose_data_a_state_reaches_do_not_lose_them_for_each_others_sake() {
+    let mut net = Net::new();
+    net.copies = false;
+    net.bootstrap(1);
+    (2..=5).for_each(|n| net.join(n));
+    for n in 1..=5 {
+        net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 1;
+    }
+    net.nodes.get_mut(&2).unwrap().group.data_arrived();
+    net.propose(1, "held by both");
+    net.settle();
+    let mut held = net.nodes[&1].group.store().clone();
+    let data = end_of(&held);
+    net.lost = vec![(1, 2)];
+    for text in ["takes no seqno", "nor does this", "nor this"] {
+        net.say(1, text);
+        net.settle();
+    }
+    net.propose(1, "held by neither");
+    net.settle();
+    net.kill(1);
+    let logs = [3, 4, 5].map(|n| (n, net.kill(n)));
+    net.lost.clear();
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.phase(2), Phase::NonPrimary);
+    assert_eq!(net.nodes[&2].group.store().last(), held.last());
+    for (n, mut log) in logs {
+        log.trim(LogIndex(held.last().0 + 2));
+        assert_eq!((log.base().index.0, log.base().seqno), (held.last().0 + 2, data));
+        net.restart_without_data(n, log, 2);
+    }
+    held.set_suspect(Some(held.last())).unwrap();
+    net.restart(1, held, 2, data);
+    net.run(Duration::from_secs(30));
+    assert!((1..=5).all(|n| net.phase(n) == Phase::Primary));
+    for n in [1, 2] {
+        assert!(base_of(&net, n) <= data, "node {n} goes on with its data");
+        assert_eq!(net.bodies(n).last().map(String::as_str), Some("held by neither"), "node {n}");
+    }
+}
+
 /// The same where those data are from before the fork at which the branch of the others began, and can follow it.
 #[test]
 fn the_only_data_are_brought_up_by_the_log_that_goes_on_from_them_also_over_a_fork() {
