@@ -871,15 +871,15 @@ impl Cluster {
     }
 
     fn write_config(&self, node: &Node) -> Result<()> {
-        if !node.arbitrator {
-            let temporary = node.temporary();
-            std::fs::create_dir_all(&temporary).during(|| format!("cannot create {}", temporary.display()))?;
-            self.give_away(&[temporary])?;
-        }
         let path = node.config();
         let text = match node.arbitrator {
             true => config::render_arbitrator(&self.state, node),
-            false => config::render(&self.state, node),
+            false => {
+                let temporary = node.temporary();
+                std::fs::create_dir_all(&temporary).during(|| format!("cannot create {}", temporary.display()))?;
+                self.give_away(&[temporary])?;
+                config::render(&self.state, node)
+            }
         };
         std::fs::write(&path, text).during(|| format!("cannot write {}", path.display()))
     }

@@ -69,7 +69,7 @@ impl Past {
             lineage: base.lineage.clone(),
             voters: base.voters.clone(),
             members: BTreeMap::new(),
-            last: LogEnd { term: base.term, index: base.index },
+            last: LogEnd::from(&base),
         };
         past.meet(&base.view);
         while past.last.index < log.last() {

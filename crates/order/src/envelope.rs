@@ -2,7 +2,7 @@
 //! ([`counts`]).
 
 use bytes::Bytes;
-use trireme_types::{DecodeError, EntryHeader, LogIndex, Reader, Seqno, Term, Uuid, Writer};
+use trireme_types::{Base, DecodeError, EntryHeader, LogIndex, Reader, Seqno, Term, Uuid, Writer};
 
 use crate::message::{Class, Message, WireEntry};
 
@@ -82,6 +82,13 @@ pub enum Content {
 pub struct LogEnd {
     pub term: Term,
     pub index: LogIndex,
+}
+
+/// The end of a log that holds no more than its base.
+impl From<&Base> for LogEnd {
+    fn from(base: &Base) -> LogEnd {
+        LogEnd { term: base.term, index: base.index }
+    }
 }
 
 impl LogEnd {

@@ -223,8 +223,7 @@ impl<S: LogStore> Group<S> {
         let Some(theirs) = self.peers.get(&node).and_then(|p| p.told()) else { return false };
         match theirs.lineage.kinship(&self.own.tail().lineage) {
             Kinship::Descendant(fork) => {
-                let end = LogEnd { term: base.term, index: base.index };
-                base.lineage == theirs.lineage && base.index < fork.index && theirs.end() <= end
+                base.lineage == theirs.lineage && base.index < fork.index && theirs.end() <= LogEnd::from(base)
             }
             Kinship::Same | Kinship::Ancestor | Kinship::Sibling => false,
         }
@@ -331,7 +330,7 @@ impl<S: LogStore> Group<S> {
         }
         // The base need not reach what the old log acknowledged: no evidence of that any more (rules 10, 12). One of a later term does: its
         // sequencer held all that was committed before, and of that term itself the old log has nothing.
-        let reaches = of_branch && LogEnd { term: base.term, index: base.index } >= self.own.tail().end();
+        let reaches = of_branch && LogEnd::from(&base) >= self.own.tail().end();
         if !self.own.tail().history.is_nil() && !reaches && !self.begin_to_doubt(Lack::Entries) {
             return;
         }

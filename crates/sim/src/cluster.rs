@@ -720,7 +720,12 @@ impl Cluster {
     }
 
     /// Runs until `done` or for `bound`; says whether `done` came true. Looks every 10 ms of virtual time.
-    pub fn run_until(&mut self, bound: u64, mut done: impl FnMut(&Cluster) -> bool) -> bool {
+    pub fn run_until(&mut self, bound: u64, done: impl FnMut(&Cluster) -> bool) -> bool {
+        self.run_until_every(10 * MS, bound, done)
+    }
+
+    /// The same, with a look after each `step`.
+    pub(crate) fn run_until_every(&mut self, step: u64, bound: u64, mut done: impl FnMut(&Cluster) -> bool) -> bool {
         let end = self.now + bound;
         loop {
             if self.failure.is_some() {
@@ -732,7 +737,7 @@ impl Cluster {
             if self.now >= end {
                 return false;
             }
-            self.run_for(10 * MS);
+            self.run_for(step);
         }
     }
 

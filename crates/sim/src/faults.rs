@@ -1216,9 +1216,7 @@ mod tests {
         (0..5).for_each(|slot| c.crash(slot, false));
         (0..5).for_each(|slot| c.join(slot));
         let linked = |c: &Cluster| c.slots.iter().all(|s| s.process.as_ref().is_some_and(|p| p.links.len() == 4));
-        while !linked(&c) {
-            c.run_for(MS);
-        }
+        c.catch(30 * SEC, "all are linked", linked);
         assert!((0..5).all(|slot| !c.is_primary(slot)));
         assert!(c.outweigh(&voters, &[3]) && !c.outweigh(&voters, &[3, 4]));
         c.expect(30 * SEC, "all are in", |c| (0..5).all(|slot| c.is_primary(slot)));

@@ -42,9 +42,10 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// Did entries come that may have taken the place of those of the term `of`?
-    fn replace(&self, branch: &Uuid, of: Term) -> bool {
-        self.terms.get(branch).is_some_and(|term| *term > of)
+    /// A log that held its member's acknowledgement, as far as it is `kept`, ends at `end`. Did what it lacks of that go for entries that a later
+    /// sequencer sent, the first of which may be of earlier terms?
+    fn took_off(&self, end: LogIndex, kept: LogIndex, branch: &Uuid, (of, upto): (Term, LogIndex)) -> bool {
+        end < upto && kept >= upto && self.terms.get(branch).is_some_and(|term| *term > of)
     }
 }
 
@@ -411,9 +412,7 @@ impl Cluster {
         let lacks = |doubt: &Doubt| {
             let branch = branch_of(store);
             let Some(&(of, upto)) = doubt.acked.get(&branch) else { return false };
-            // Entries go only when a sequencer of a later term sends others in their place, the first of which may be of earlier terms.
-            let replaced = doubt.kept >= upto && s.words.replace(&branch, of);
-            end.1 < upto && end.0 <= of && !replaced
+            end.1 < upto && end.0 <= of && !s.words.took_off(end.1, doubt.kept, &branch, (of, upto))
         };
         if !suspect && s.doubt.as_ref().is_some_and(lacks) {
             return self.fail(format!("n{slot} takes its log for whole, which ends at {end:?}: {:?}", s.doubt));
@@ -507,7 +506,7 @@ impl Slot {
         let end = self.store().last();
         let Some(doubt) = &mut self.doubt else { return };
         let (kept, words) = (doubt.kept, &self.words);
-        doubt.acked.retain(|branch, (of, upto)| !(end < *upto && kept >= *upto && words.replace(branch, *of)));
+        doubt.acked.retain(|branch, acked| !words.took_off(end, kept, branch, *acked));
     }
 
     /// Does nothing that this account knows of keep its log from being evidence?

@@ -116,6 +116,12 @@ impl Cluster {
         assert!(ok, "expected: {what}; violation: {:?}\n{}", self.failure, self.dump());
     }
 
+    /// The same for what may be over within the ten milliseconds after which [`expect`](Self::expect) looks again.
+    pub fn catch(&mut self, bound: u64, what: &str, done: impl FnMut(&Cluster) -> bool) {
+        let ok = self.run_until_every(MS, bound, done);
+        assert!(ok, "expected: {what}; violation: {:?}\n{}", self.failure, self.dump());
+    }
+
     /// Runs for `duration`; panics when a checker objects.
     pub fn pass(&mut self, duration: u64) {
         self.run_for(duration);

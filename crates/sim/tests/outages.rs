@@ -198,9 +198,7 @@ fn a_backup_that_ends_as_its_node_comes_back_is_not_desynced_behind_that() {
         let slot = (sequencer + 1) % 3;
         goes_out(&mut c, slot, 3 * SEC, false);
         assert!(c.hold_order(slot, true));
-        while c.sits_out(slot) || !c.is_primary(slot) {
-            c.run_for(MS);
-        }
+        c.catch(30 * SEC, "it is back", |c| !c.sits_out(slot) && c.is_primary(slot));
         assert_eq!(c.desyncs(sequencer, slot), 0);
         c.resume_order(slot);
         c.run_for(SEC);

@@ -756,9 +756,7 @@ fn one_with_data() -> Net {
     net.join(2);
     net.join(3);
     assert_eq!(net.nodes[&1].group.status().voters.voters.len(), 3);
-    for n in 1..=3 {
-        net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 1;
-    }
+    net.checkpoint_always(1..=3);
     net
 }
 
@@ -891,9 +889,7 @@ fn what_an_arbitrator_can_give_is_no_way_to_another_log() {
         net.enter(n, config(n), MemStore::new(), None);
         net.run(Duration::from_secs(2));
     }
-    for n in 1..=3 {
-        net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 1;
-    }
+    net.checkpoint_always(1..=3);
     let mut held = None;
     for n in 0..10 {
         if n == 5 {
@@ -936,9 +932,7 @@ fn two_servers_whose_data_are_out_of_reach_do_not_stand_in_for_each_other() {
     net.bootstrap(1);
     (2..=4).for_each(|n| net.join(n));
     net.run(Duration::from_secs(2));
-    for n in 1..=4 {
-        net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 1;
-    }
+    net.checkpoint_always(1..=4);
     let mut held = Vec::new();
     for n in 0..10 {
         if n == 5 {
@@ -983,9 +977,7 @@ fn two_servers_whose_data_a_state_reaches_do_not_lose_them_for_each_others_sake(
     net.copies = false;
     net.bootstrap(1);
     (2..=5).for_each(|n| net.join(n));
-    for n in 1..=5 {
-        net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 1;
-    }
+    net.checkpoint_always(1..=5);
     net.nodes.get_mut(&2).unwrap().group.data_arrived();
     net.propose(1, "held by both");
     net.settle();
@@ -1250,9 +1242,7 @@ fn half_done_data_beside_a_forced_branch(checkpoint_every: u64, late: bool, note
 #[test]
 fn a_person_is_obeyed_by_a_member_whose_log_goes_on_from_the_data_that_are_left() {
     let mut net = Net::cluster(4);
-    for n in 2..=3 {
-        net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 1;
-    }
+    net.checkpoint_always(2..=3);
     net.propose(1, "common");
     net.settle();
     let common = Seqno(net.nodes[&1].delivered.last().unwrap().0);
@@ -1304,7 +1294,7 @@ fn a_person_is_obeyed_by_a_member_whose_log_goes_on_from_the_data_that_are_left(
 fn a_persons_word_does_not_go_round_between_two_that_hear_of_different_data() {
     let mut net = one_with_data();
     net.join(4);
-    net.nodes.get_mut(&4).unwrap().group.store_mut().checkpoint_every = 1;
+    net.checkpoint_always([4]);
     let mut early = MemStore::new();
     for n in 0..10 {
         if n == 5 {
@@ -1453,7 +1443,7 @@ fn the_only_data_are_not_stuck_between_a_forced_branch_and_their_own_log() {
     net.run(Duration::from_secs(20));
     net.propose(1, "on the old branch");
     net.run(Duration::from_secs(1));
-    net.nodes.get_mut(&2).unwrap().group.store_mut().checkpoint_every = 1;
+    net.checkpoint_always([2]);
     net.force(2);
     net.run(Duration::from_secs(5));
     assert!((1..=4).all(|n| net.phase(n) == Phase::Primary));
@@ -1690,9 +1680,7 @@ fn commits_in_data_with_a_statement_cut_off_are_given_up_by_a_person_alone() {
 #[test]
 fn a_log_that_begins_with_the_seqno_of_the_only_data_need_not_go_on_from_them() {
     let mut net = Net::cluster(3);
-    for n in 1..=3 {
-        net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 1;
-    }
+    net.checkpoint_always(1..=3);
     for n in 0..5 {
         net.propose(1, &format!("commit {n}"));
         net.settle();

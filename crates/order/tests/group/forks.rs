@@ -343,9 +343,7 @@ fn data_of_the_other_side_are_no_past_of_a_fork_because_their_seqno_is_none_beyo
     let mut net = Net::cluster(3);
     let forced = net.sequencer();
     let [other, third] = [1, 2, 3].into_iter().filter(|n| *n != forced).collect::<Vec<_>>()[..] else { panic!() };
-    for n in 1..=3 {
-        net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 1;
-    }
+    net.checkpoint_always(1..=3);
     net.propose(forced, "common");
     net.settle();
     net.mute(forced);

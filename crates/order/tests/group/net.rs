@@ -351,6 +351,13 @@ impl Net {
         self.nodes.get_mut(&n).unwrap().group.propose(now, Bytes::copy_from_slice(body.as_bytes())).unwrap();
     }
 
+    /// The logs of these nodes keep a checkpoint at every entry from now on.
+    pub fn checkpoint_always(&mut self, nodes: impl IntoIterator<Item = u8>) {
+        for n in nodes {
+            self.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 1;
+        }
+    }
+
     /// Something that is ordered and takes no seqno.
     pub fn say(&mut self, n: u8, text: &str) {
         let now = self.now;
