@@ -147,7 +147,8 @@ pub struct Proposals<W, T, A> {
     held: Vec<(Ordered<W>, A)>,
     /// From [`Proposals::said`] to their delivery, or to the proof that they never will be ordered.
     messages: BTreeMap<ProposalId, Said<T>>,
-    /// From an attempt in vain to the next one as a member, or from [`Proposals::ask`] to the first one ([`Proposals::take_owed`]).
+    /// From an attempt in vain to the next one as a member, or from [`Proposals::ask`] to the first one ([`Proposals::take_owed`]). A thread may wait
+    /// for one of them.
     owed: VecDeque<Owed<T>>,
     /// Not carried out yet.
     fates: VecDeque<Fate<W, T, A>>,
@@ -170,9 +171,10 @@ impl<W, T, A> Proposals<W, T, A> {
         self.fates.pop_front()
     }
 
-    /// Nothing that was said waits to be ordered.
+    /// Nothing that was said waits to be ordered, and no thread for anything to be said.
     pub fn is_empty(&self) -> bool {
-        self.write_sets.is_empty() && self.messages.is_empty()
+        let has_thread = |owed: &Owed<T>| matches!(owed, Owed::Message(_, Some(_)));
+        self.write_sets.is_empty() && self.messages.is_empty() && !self.owed.iter().any(has_thread)
     }
 
     /// Those who wait for the outcome of a write set.
@@ -212,8 +214,8 @@ impl<W, T, A> Proposals<W, T, A> {
         }
     }
 
-    /// A thread wants to say this, or, without one, it has to be ordered. It comes behind all that is owed: the end of a desync that the group is
-    /// yet to be told of would be nothing to it, and the desync would last for ever. The driver proposes all of it at once if a thread waits.
+    /// A thread wants to say this, or, without one, it has to be ordered. It comes behind all that is owed. The driver proposes what
+    /// [`Proposals::take_owed`] gives at once if a thread waits.
     pub fn ask(&mut self, message: AppMessage, thread: Option<T>) {
         self.owe(Owed::Message(message, thread));
     }
@@ -226,9 +228,29 @@ impl<W, T, A> Proposals<W, T, A> {
         !self.owed.is_empty()
     }
 
-    /// To be proposed now, in order. Messages that the order does not take are owed again, as they follow here.
-    pub fn take_owed(&mut self) -> VecDeque<Owed<T>> {
-        std::mem::take(&mut self.owed)
+    /// To be proposed now, in order. Messages that the order does not take are owed again, as they follow here. Unless this is a `member` it takes
+    /// none: then everything stays, and threads hear that.
+    ///
+    /// The end of a desync, and what follows it, stays until each desync before it is ordered. Said in a later session than the desync, it could be
+    /// ordered and the desync be lost: it would be nothing to the group, and the desync, said again, would last for ever.
+    pub fn take_owed(&mut self, member: bool) -> VecDeque<Owed<T>> {
+        if !member {
+            self.refuse_threads();
+            return VecDeque::new();
+        }
+        let is_on_its_way =
+            |said: &Said<T>| said.message == AppMessage::Desync && matches!(said.awaited_by, AwaitedBy::Nobody);
+        let mut follows_desync = self.messages.values().any(is_on_its_way);
+        let waits = self.owed.iter().position(|owed| match owed {
+            Owed::Message(AppMessage::Resync, _) => follows_desync,
+            Owed::Message(AppMessage::Desync, None) => {
+                follows_desync = true;
+                false
+            }
+            Owed::Message(..) | Owed::Rollback(_) => false,
+        });
+        let rest = waits.map(|at| self.owed.split_off(at)).unwrap_or_default();
+        std::mem::replace(&mut self.owed, rest)
     }
 
     // --- what the order delivers ------------------------------------------------------------------------------------
@@ -320,6 +342,19 @@ impl<W, T, A> Proposals<W, T, A> {
                 self.messages.insert(id, said);
             }
         }
+        self.refuse_threads();
+    }
+
+    /// No thread waits any more for what was not proposed yet.
+    fn refuse_threads(&mut self) {
+        for owed in std::mem::take(&mut self.owed) {
+            match owed {
+                Owed::Message(message, Some(thread)) => {
+                    self.lose(Said { message, awaited_by: AwaitedBy::Thread(thread) })
+                }
+                Owed::Message(_, None) | Owed::Rollback(_) => self.owe(owed),
+            }
+        }
     }
 
     /// Nobody executes a write set here any more: the outcome of all that were sent is left open.
@@ -377,6 +412,8 @@ impl<W, T, A> Proposals<W, T, A> {
     fn lose(&mut self, said: Said<T>) {
         let Some(Said { message, awaited_by }) = self.abandon(said) else { return };
         match awaited_by {
+            // Its end may be owed already.
+            AwaitedBy::Nobody if message == AppMessage::Desync => self.owed.push_front(Owed::Message(message, None)),
             AwaitedBy::Nobody => self.ask(message, None),
             AwaitedBy::Replicator => self.fates.push_back(Fate::Lost(message)),
             AwaitedBy::Thread(_) | AwaitedBy::GivenUp => {}
@@ -455,7 +492,7 @@ mod tests {
     }
 
     fn owed(own: &mut Own) -> Vec<Owed<&'static str>> {
-        own.take_owed().into()
+        own.take_owed(true).into()
     }
 
     /// One of each kind, of one session, by number from 1 on.
@@ -589,18 +626,48 @@ mod tests {
         let mut own = Own::default();
         own.return_with(1);
         own.ask(RESYNC, Some("resync"));
-        let both = [Owed::Message(DESYNC, None), Owed::Message(RESYNC, Some("resync"))];
-        assert_eq!(owed(&mut own), both);
-        // The order takes neither yet.
+        own.ask(EVICT, Some("evict"));
+        assert_eq!(owed(&mut own), [Owed::Message(DESYNC, None)]);
+        // The order does not take it.
         own.said(None, DESYNC, None);
-        own.said(None, RESYNC, Some("resync"));
-        assert_eq!(fates(&mut own), [Fate::Unheard("resync", RESYNC)], "it waits for nothing");
-        own.ask(EVICT, Some("evict"));
-        let later = [Owed::Message(DESYNC, None), Owed::Message(RESYNC, None), Owed::Message(EVICT, Some("evict"))];
-        assert_eq!(owed(&mut own), later);
-        own.ask(EVICT, Some("evict"));
+        assert_eq!(owed(&mut own), [Owed::Message(DESYNC, None)], "before its end");
+        own.said(Some(id(first(), 1)), DESYNC, None);
+        assert_eq!(owed(&mut own), [], "it is not ordered yet");
+        // A session without it is begun: it was lost.
+        own.session_begun(first().following().number);
+        assert_eq!(owed(&mut own), [Owed::Message(DESYNC, None)]);
+        own.said(Some(id(first().following(), 1)), DESYNC, None);
+        own.message_ordered(id(first().following(), 1));
+        let rest = [Owed::Message(RESYNC, Some("resync")), Owed::Message(EVICT, Some("evict"))];
+        assert_eq!((fates(&mut own), owed(&mut own)), (vec![], rest.into()));
+    }
+
+    #[test]
+    fn a_thread_does_not_wait_for_what_cannot_be_proposed() {
+        let unheard = [Fate::Unheard("resync", RESYNC), Fate::Unheard("evict", EVICT)];
+        let waiting = || {
+            let mut own = Own::default();
+            own.return_with(1);
+            own.ask(RESYNC, Some("resync"));
+            own.ask(EVICT, Some("evict"));
+            assert!(own.owes() && !own.is_empty());
+            own
+        };
+        let mut own = waiting();
+        assert_eq!(own.take_owed(false), []);
+        assert_eq!(fates(&mut own), unheard);
+        assert!(own.owes() && own.is_empty());
+
+        let mut own = waiting();
+        own.give_up();
+        assert_eq!(fates(&mut own), unheard);
+        assert_eq!(owed(&mut own), [Owed::Message(DESYNC, None)]);
+        assert_eq!(owed(&mut own), [Owed::Message(RESYNC, None)], "the server has ended its desync");
+
+        let mut own = waiting();
         own.end();
-        assert_eq!(fates(&mut own), [Fate::Unheard("evict", EVICT)]);
+        assert_eq!(fates(&mut own), unheard);
+        assert!(!own.owes());
     }
 
     #[test]

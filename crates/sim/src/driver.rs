@@ -598,6 +598,10 @@ impl Cluster {
                 if let AppMessage::Evict { member } = &message {
                     self.evicted.insert(*member);
                 }
+                if message == AppMessage::GoOnHalfDone {
+                    // The one that it lets go on may die before that.
+                    self.watch.overtaken = self.watch.overtaken.max(seqno.0);
+                }
                 let branch = self.branch(slot);
                 let now = self.slots[slot].local(self.now);
                 let Some(p) = &mut self.slots[slot].process else { return };
@@ -811,8 +815,14 @@ impl Cluster {
 
     /// The log of a server goes on from what its engine has on disk, so that what a crash takes from the engine can be replayed (rule 32).
     pub(crate) fn check_replay(&mut self, slot: usize) {
+        let s = &mut self.slots[slot];
+        let Some(p) = s.process.as_mut().filter(|p| p.replicator.serves() && s.db.valid) else { return };
+        if p.voting.is_some() {
+            // Its engine gets nowhere before it knows the outcome, which only the next log may tell. So that one comes after some minutes.
+            p.opened_at = p.opened_at.max(p.group.store().base().seqno);
+        }
         let s = &self.slots[slot];
-        let Some(p) = s.process.as_ref().filter(|p| p.replicator.serves() && s.db.valid) else { return };
+        let Some(p) = &s.process else { return };
         let (base, on_disk) = (p.group.store().base(), s.db.on_disk());
         // Data that end below it are of no use with it, and are replaced.
         let goes_on = s.holds().is_some_and(|(history, at)| history == base.history && at >= base.seqno.0);

@@ -5,6 +5,7 @@
 //! answered: at once, or, if it was ordered before its server is fed again after an outage, together with what lies before it.
 
 use bytes::Bytes;
+use trireme_order::Phase;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::proposals::{Fate, Owed, ProposalId, Proposals};
 use trireme_types::{Base, LogIndex, Seqno, Uuid};
@@ -83,7 +84,8 @@ impl Cluster {
 
     fn propose_owed(&mut self, slot: usize) {
         let Some(p) = &mut self.slots[slot].process else { return };
-        for owed in p.proposals.take_owed() {
+        let member = p.group.status().phase == Phase::Primary;
+        for owed in p.proposals.take_owed(member) {
             match owed {
                 Owed::Message(message, thread) => {
                     let id = self.propose_message(slot, &message);

@@ -133,7 +133,7 @@ pub(crate) struct Watch {
     snapshots: Vec<(usize, NodeId)>,
     /// Donor and receiver of full copies.
     pub copies: Vec<(usize, usize)>,
-    /// Somebody went on from data with a flaw at this seqno, the newest one: older data are not the group's any more (rule 26).
+    /// Somebody went on from data with a flaw at this seqno, or is to, the newest one: older data are not the group's any more (rule 26).
     pub overtaken: u64,
 }
 
@@ -447,6 +447,10 @@ impl Cluster {
 
     /// The member in this place hears where the log of a sequencer ends, be it itself.
     fn note_end_of_sequencer(&mut self, slot: usize, branch: Uuid, term: Term, heartbeat: &Heartbeat) {
+        // One that has no log yet waits for what it hears next.
+        if self.slots[slot].store().base().history.is_nil() {
+            return;
+        }
         let new = Sequencer { term, end: heartbeat.last, committed: heartbeat.commit };
         let heard = self.slots[slot].words.sequencers.entry(branch).or_insert(new);
         if heard.term < term {

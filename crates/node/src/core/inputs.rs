@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use trireme_certification::Encoded;
 use trireme_flight as flight;
-use trireme_order::ReadId;
+use trireme_order::{Phase, ReadId};
 use trireme_replicator::position::Word;
 use trireme_surface::texts;
 use trireme_transport::{DownCause, Isolation, NetEvent};
@@ -196,9 +196,10 @@ impl Core {
         self.conn.proposals.rollback_sent(sent.map(ProposalId::from), body);
     }
 
-    /// Proposes all that has to be ordered and was not, and behind it all that a thread has just asked for.
+    /// Proposes what has to be ordered and was not, and behind it what a thread has just asked for.
     pub(super) fn propose_owed(&mut self) {
-        for owed in self.conn.proposals.take_owed() {
+        let member = self.inc.group.status().phase == Phase::Primary;
+        for owed in self.conn.proposals.take_owed(member) {
             match owed {
                 Owed::Message(message, slot) => {
                     let id = self.propose_app(&message);
