@@ -758,25 +758,30 @@ impl Cluster {
                     let kept = LogIndex(store.last().0.saturating_sub(self.options.arbitrator_keep)).max(base.index);
                     begins = (seqno_at(store, kept).0, kept);
                 }
+                let begins = (begins.0, begins.1, store.term_at(begins.1));
                 arbitrators.push(((store.term_at(store.last()), store.last()), begins, reach));
             } else {
-                logs.push((begins.0, store.last(), reach));
+                logs.push((begins.0, store, reach));
             }
         }
         logs.sort_by_key(|(base, ..)| *base);
         let data_end = left.iter().map(|data| data.seqno).max().unwrap_or(u64::MAX);
-        let (mut end, mut last) = (data_end, LogIndex::ZERO);
-        for (base, index, log) in logs {
+        let (mut end, mut of_use) = (data_end, Vec::new());
+        for (base, log, reach) in logs {
             if base <= end {
-                end = end.max(log.seqno);
-                last = last.max(index);
-                left.push(log);
+                end = end.max(reach.seqno);
+                of_use.push(log);
+                left.push(reach);
             }
         }
-        // Entries without a seqno may lie between the end of a log and the beginning of the arbitrator's.
+        // What a log holds of a term that came to nothing does not lead to the arbitrator's. Entries without a seqno may lie between the end of a log
+        // and the beginning of that one.
+        let leads_to = |index: LogIndex, term: Option<Term>| {
+            of_use.iter().any(|log| log.base().index >= index || term.is_some() && log.term_at(index) == term)
+        };
         let given = arbitrators
             .into_iter()
-            .filter(|(_, (seqno, index), _)| *seqno <= data_end || *index <= last)
+            .filter(|(_, (seqno, index, term), _)| *seqno <= data_end || leads_to(*index, *term))
             .max_by_key(|(end, ..)| *end);
         left.extend(given.map(|(_, _, log)| log));
         self.losses.power_lost(left);
