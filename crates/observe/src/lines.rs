@@ -749,6 +749,13 @@ pub const LINES: &[Line] = &[
     ),
     ours(
         Topic::Position,
+        &["what DDL statement ", " did cannot be synced, so that grastate.dat keeps its mark"],
+        "The disk of the data directory does not take what a statement changed. The node goes on; after a crash it takes its data for half-done, and \
+         asks for a full copy.",
+        "Look at the disk. The next statement that can be synced takes the mark away.",
+    ),
+    ours(
+        Topic::Position,
         &[" cannot be marked in grastate.dat, so a crash would not be noticed"],
         "The data are about to be replaced, and the file that has to say so cannot be written. The server ends.",
         "Make grastate.dat and its directory writable for the server and start it.",
