@@ -414,7 +414,10 @@ impl<S: LogStore> Group<S> {
         };
         let owner = from.filter(|n| !useful && gets_back(*n));
         match best.map(|(_, node)| node).or(owner) {
-            Some(node) => self.send(node, Message::Force),
+            Some(node) => {
+                self.data.passed_on = Some((node, now));
+                self.send(node, Message::Force);
+            }
             None if self.arbitrates() => match self.someone_to_bring_up(&alive) {
                 Some(server) => self.force(now, server),
                 None => {
@@ -430,6 +433,16 @@ impl<S: LogStore> Group<S> {
                 self.force(now, me);
             }
         }
+    }
+
+    /// Was a person's word passed on to this peer last?
+    pub(crate) fn has_passed_word_to(&self, node: NodeId) -> bool {
+        self.data.passed_on.is_some_and(|(to, _)| to == node)
+    }
+
+    /// May this peer give a person's word back, as it was passed on to it just now?
+    pub(crate) fn may_decline(&self, now: Timestamp, from: NodeId) -> bool {
+        self.data.passed_on.is_some_and(|(to, at)| to == from && now.since(at) <= self.cfg.timeouts.suspect)
     }
 
     /// A person's word is passed on to a later branch, or within the own one to a better log. So one from a later branch gives it back,

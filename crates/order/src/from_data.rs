@@ -110,6 +110,8 @@ pub(crate) struct ServerData {
     /// Members that gave a person's word back, since nothing here gets to where their logs begin. Filled by `note_declined`; a person's own word
     /// here empties it, and each is forgotten after `Timeouts::suspect`.
     pub declined: BTreeMap<NodeId, Declined>,
+    /// The member that a person's word was passed on to last, and when. It may give that back, whoever it is. Set by `on_force`.
+    pub passed_on: Option<(NodeId, Timestamp)>,
 }
 
 /// A log with this lineage that begins here, or behind it, is of no use to the data here.

@@ -235,9 +235,9 @@ impl<S: LogStore> Group<S> {
         let has_all = self.is_known_by(base)
             && done.sessions.iter().all(|(n, mark)| theirs.get(n).is_some_and(|newer| newer >= mark));
         // The own line says little: everybody that is linked knows the name of this node. A log that knows nobody else may have lost the
-        // end, by which this member itself chose whoever offers the state to decide what is gone on with.
-        let tells =
-            self.own.tail().sessions.keys().any(|n| *n != self.me()) || self.suspicion.entrusted() == Some(from);
+        // end, by which this member itself, or a person here, chose whoever offers the state to decide what is gone on with.
+        let chosen = self.suspicion.entrusted() == Some(from) || self.has_passed_word_to(from);
+        let tells = chosen || self.own.tail().sessions.keys().any(|n| *n != self.me());
         !self.standing().is_doubled() && beyond && may_follow(lineage) && may_follow(&base.lineage) && has_all && tells
     }
 
@@ -269,7 +269,9 @@ impl<S: LogStore> Group<S> {
             Needs::Link => true,
             Needs::Member => self.is_member(from),
             Needs::Voter => self.is_asked(from),
-            Needs::Remembered => self.is_of_cluster(from),
+            Needs::Remembered => {
+                self.is_of_cluster(from) || matches!(message, Message::Force) && self.may_decline(now, from)
+            }
             Needs::Sequencer => self.sequencer() == Some(from),
             Needs::Leader if self.is_inside() => self.sequencer() == Some(from),
             Needs::Leader => self.knows_nobody() || self.is_of_cluster(from),

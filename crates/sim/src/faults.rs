@@ -753,9 +753,10 @@ impl Cluster {
             let base = store.base();
             let mut begins = (base.seqno.0, base.index);
             if self.options.is_arbitrator(slot) {
-                if self.may_drop(slot) && s.process.is_some() {
-                    // So it will, until it notices who is dead.
-                    let kept = LogIndex(store.last().0.saturating_sub(self.options.arbitrator_keep)).max(base.index);
+                if let Some(p) = s.process.as_ref().filter(|_| self.may_drop(slot)) {
+                    // Past its bound it drops all that some server has acknowledged, also one that has just lost it.
+                    let (_, some) = p.group.held_by_servers();
+                    let kept = some.max(base.index);
                     begins = (seqno_at(store, kept).0, kept);
                 }
                 let begins = (begins.0, begins.1, store.term_at(begins.1));

@@ -1843,3 +1843,33 @@ fn data_that_the_engine_does_not_have_on_disk_yet_are_waited_for_in_few_terms() 
     assert!((1..=3).all(|n| net.phase(n) == Phase::Primary));
     assert_eq!(base_of(&net, 2), end, "its data go on");
 }
+
+/// Swarm seed 83020085. After a loss of power the log beside the only data has never named a member that came later, and whose log is longer. So the
+/// word of a person goes there. That one decides, and its state is taken; or its log is of no use for these data, and it gives the word back.
+#[test]
+fn a_person_decides_for_the_only_data_also_where_a_stranger_has_the_longer_log() {
+    for on_disk in [true, false] {
+        let mut net = Net::cluster(2);
+        net.propose(1, "before");
+        net.settle();
+        let disk = net.copy_disk(1, true);
+        let end = end_of(&disk);
+        for n in 0..3 {
+            net.say(1, &format!("takes no seqno {n}"));
+            net.settle();
+        }
+        net.join(3);
+        net.run(Duration::from_secs(5));
+        let later = (1..=3).map(|n| net.kill(n)).last().unwrap();
+        assert!(later.base().index > disk.last() && later.base().seqno == end, "{:?}", later.base());
+        net.restart_without_data(3, later, 2);
+        net.restart(1, disk, 2, if on_disk { end } else { Seqno(1) });
+        net.run(Duration::from_secs(20));
+        assert_ne!(net.phase(1), Phase::Primary);
+        net.force(1);
+        net.run(Duration::from_secs(5));
+        assert_eq!(net.phase(1), Phase::Primary, "{on_disk}: {:?}", net.nodes[&1].events);
+        assert_eq!(net.sequencer(), if on_disk { 3 } else { 1 });
+        assert!(!net.gave_way(1));
+    }
+}
