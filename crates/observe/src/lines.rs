@@ -750,8 +750,7 @@ pub const LINES: &[Line] = &[
     ours(
         Topic::Position,
         &["what DDL statement ", " did cannot be synced, so that grastate.dat keeps its mark"],
-        "The disk of the data directory does not take what a statement changed. The node goes on; after a crash it takes its data for half-done, and \
-         asks for a full copy.",
+        "The disk does not take what a statement changed. The node goes on. After a crash it asks for a full copy.",
         "Look at the disk. The next statement that can be synced takes the mark away.",
     ),
     ours(

@@ -34,7 +34,8 @@ fn all_messages() -> Vec<AppMessage> {
         AppMessage::Vote { seqno: Seqno(5), class: ErrorClass(77), text: "error".into() },
         AppMessage::Evict { member: Uuid([3; 16]) },
         AppMessage::Lagging { node: node(2), seqno: Seqno(7) },
-        AppMessage::CloseVote { seqno: Seqno(5) },
+        AppMessage::CloseVote { seqno: Seqno(5), failed: None },
+        AppMessage::CloseVote { seqno: Seqno(5), failed: Some(vec![node(1), node(2)]) },
         AppMessage::NoData,
     ]
 }

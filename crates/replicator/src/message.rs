@@ -50,9 +50,11 @@ pub enum AppMessage {
         node: NodeId,
         seqno: Seqno,
     },
-    /// The vote on `seqno` has been open for long enough (rule 28).
+    /// The vote on `seqno` has been open for long enough (rule 28). It names the members that have failed there, in order: a vote that has begun anew
+    /// since, or in which another one has failed, stays open. From [`trireme_types::Level::WAITS_FOR_ALL`] on; `None` before that: whoever it is.
     CloseVote {
         seqno: Seqno,
+        failed: Option<Vec<NodeId>>,
     },
     /// The sender has no data, and no vote waits for it. From [`trireme_types::Level::WAITS_FOR_ALL`] on.
     NoData,
@@ -102,11 +104,17 @@ impl AppMessage {
                 w.uuid(node.0);
                 w.u64(seqno.0);
             }
-            AppMessage::CloseVote { seqno } => {
+            AppMessage::CloseVote { seqno, failed: None } => {
                 w.u8(13);
                 w.u64(seqno.0);
             }
             AppMessage::NoData => w.u8(14),
+            AppMessage::CloseVote { seqno, failed: Some(failed) } => {
+                w.u8(15);
+                w.u64(seqno.0);
+                w.u32(failed.len() as u32);
+                failed.iter().for_each(|node| w.uuid(node.0));
+            }
         }
         w.buf
     }
@@ -130,8 +138,12 @@ impl AppMessage {
             10 => AppMessage::HalfDone { position: r.seqno()? },
             11 => AppMessage::GoOnHalfDone,
             12 => AppMessage::Lagging { node: NodeId(r.uuid()?), seqno: r.seqno()? },
-            13 => AppMessage::CloseVote { seqno: r.seqno()? },
+            13 => AppMessage::CloseVote { seqno: r.seqno()?, failed: None },
             14 => AppMessage::NoData,
+            15 => AppMessage::CloseVote {
+                seqno: r.seqno()?,
+                failed: Some((0..r.count(1024)?).map(|_| r.uuid().map(NodeId)).collect::<Result<_, _>>()?),
+            },
             _ => return Err(DecodeError::Invalid("member message")),
         };
         r.finish()?;

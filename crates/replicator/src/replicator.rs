@@ -1485,9 +1485,9 @@ impl Replicator {
             .filter(|seqno| self.roster.dismissal_spares_data(*seqno, &self.outvoted))
             .collect();
         for seqno in late {
-            // A second one that is on its way would end a vote that begins anew behind the first.
+            // Below the level from which on it names who failed, a second one that is on its way would end a vote that begins anew behind the first.
             self.votes_since.insert(seqno, now);
-            self.emit(Effect::Propose(AppMessage::CloseVote { seqno }));
+            self.emit(Effect::Propose(self.roster.closing(seqno)));
         }
         if sight.index_large {
             for (node, seqno) in self.roster.laggards(self.bounds.lag_min) {

@@ -213,13 +213,21 @@ impl Roster {
         self.votes.keys().copied().collect()
     }
 
+    /// Those that have voted for an error in the open vote on `seqno`.
+    fn failed_at(&self, seqno: Seqno) -> Vec<NodeId> {
+        let classes = self.votes.get(&seqno).into_iter().flat_map(|vote| &vote.classes);
+        classes.filter(|(_, class)| **class != ErrorClass::SUCCESS).map(|(node, _)| *node).collect()
+    }
+
+    /// The end of the vote on `seqno`, as it stands now.
+    pub fn closing(&self, seqno: Seqno) -> AppMessage {
+        AppMessage::CloseVote { seqno, failed: self.waits_for_all().then(|| self.failed_at(seqno)) }
+    }
+
     /// Does a member that is known to have data stay when those that failed at `seqno` leave? `outvoted` leave anyway.
     pub fn dismissal_spares_data(&self, seqno: Seqno, outvoted: &[(NodeId, Incarnation)]) -> bool {
-        let failed = |node| {
-            let class = self.votes.get(&seqno).and_then(|vote| vote.classes.get(&node));
-            class.is_some_and(|class| *class != ErrorClass::SUCCESS)
-        };
-        let stays = |m: &MemberState| !failed(m.node) && !outvoted.contains(&(m.node, m.incarnation));
+        let failed = self.failed_at(seqno);
+        let stays = |m: &MemberState| !failed.contains(&m.node) && !outvoted.contains(&(m.node, m.incarnation));
         // A joiner that has not said that it lacks data waits for no more than a script.
         let has_data = |m: &MemberState| self.counted(m) || m.state == NodeState::Joiner && self.is_asked(m);
         self.members.iter().any(|m| has_data(m) && stays(m))
@@ -432,7 +440,7 @@ impl Roster {
                 self.move_cut(&mut effects);
             }
             AppMessage::Lagging { node, seqno } => self.exclude(node, seqno, &mut effects),
-            AppMessage::CloseVote { seqno } => self.close_vote(seqno, &mut effects),
+            AppMessage::CloseVote { seqno, failed } => self.close_vote(seqno, failed, &mut effects),
             AppMessage::Vote { seqno, class, text } => self.vote(from, seqno, class, &text, at, &mut effects),
             AppMessage::Evict { member } => self.evict(member, &mut effects),
         }
@@ -672,10 +680,12 @@ impl Roster {
     /// stands alone with it, as far as anybody knows, and leaves. Nothing is decided for those that have not got there: an
     /// error that they find begins another vote. (To count the silent as successes, or not at all, would let one sick member
     /// or one slow moment throw out all the others.)
-    fn close_vote(&mut self, seqno: Seqno, effects: &mut Vec<Effect>) {
-        let Some(vote) = self.votes.remove(&seqno) else { return };
-        let failed = vote.classes.iter().filter(|(_, class)| **class != ErrorClass::SUCCESS);
-        let losers: Vec<NodeId> = failed.map(|(node, _)| *node).collect();
+    fn close_vote(&mut self, seqno: Seqno, failed: Option<Vec<NodeId>>, effects: &mut Vec<Effect>) {
+        let losers = self.failed_at(seqno);
+        // A proposal that was long on its way is not about those that have failed since: they may be the last ones with data.
+        if failed.is_some_and(|failed| failed != losers) || self.votes.remove(&seqno).is_none() {
+            return;
+        }
         self.forget_votes_of(&losers, seqno);
         effects.push(Effect::Note(format!("Vote over {seqno} found no majority in time and is dismissed")));
         effects.push(Effect::VoteDismissed { seqno, losers });
@@ -977,10 +987,35 @@ mod tests {
     }
 
     fn close(r: &mut Roster) -> Option<Vec<NodeId>> {
-        r.apply(node(1), AppMessage::CloseVote { seqno: Seqno(5) }, Seqno(9)).iter().find_map(|e| match e {
+        let message = r.closing(Seqno(5));
+        dismissed(&r.apply(node(1), message, Seqno(9)))
+    }
+
+    fn dismissed(effects: &[Effect]) -> Option<Vec<NodeId>> {
+        effects.iter().find_map(|e| match e {
             Effect::VoteDismissed { losers, .. } => Some(losers.clone()),
             _ => None,
         })
+    }
+
+    /// Swarm seed 83015919: the second proposal for the first vote ended the next one, whose only voter had the last data.
+    #[test]
+    fn the_end_of_a_vote_is_not_that_of_the_next_one() {
+        for level in [Level::FIRST, Level::WAITS_FOR_ALL] {
+            let mut r = roster(&["n1", "n2", "n3"]);
+            r.set_level(level);
+            sync(&mut r, &[1, 2, 3]);
+            cast(&mut r, 1, 77);
+            let message = r.closing(Seqno(5));
+            assert_eq!(dismissed(&r.apply(node(3), message.clone(), Seqno(9))), Some(vec![node(1)]));
+            cast(&mut r, 2, 77);
+            let again = dismissed(&r.apply(node(3), message, Seqno(9)));
+            assert_eq!(
+                again,
+                (level == Level::FIRST).then(|| vec![node(2)]),
+                "as every member of such a group decides"
+            );
+        }
     }
 
     #[test]

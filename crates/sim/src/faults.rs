@@ -775,7 +775,7 @@ impl Cluster {
                 left.push(reach);
             }
         }
-        // What a log holds of a term that came to nothing does not lead to the arbitrator's. Entries without a seqno may lie between the end of a log
+        // Entries of a term that came to nothing do not lead to the arbitrator's log. Others without a seqno may lie between the end of a log
         // and the beginning of that one.
         let leads_to = |index: LogIndex, term: Option<Term>| {
             of_use.iter().any(|log| log.base().index >= index || term.is_some() && log.term_at(index) == term)

@@ -88,10 +88,13 @@ impl Cluster {
             Effect::SyncLog => {
                 p.group.store_mut().sync_all();
                 if p.group.store().failed() {
-                    self.die(slot);
-                } else {
-                    p.replicator.handle_log_synced();
+                    return self.die(slot);
                 }
+                let (generation, synced) = (p.group.store().generation(), p.group.store().synced());
+                p.replicator.handle_log_synced();
+                // No sync is left to begin, which would tell it.
+                self.with_group(slot, |g, now| g.handle_synced(now, generation, synced));
+                self.note_synced(slot, synced);
             }
             Effect::DataArrived => {
                 self.with_group(slot, |g, _| g.data_arrived());

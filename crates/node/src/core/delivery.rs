@@ -394,7 +394,13 @@ impl Core {
                 self.shared.host.log(Level::Warn, texts::nobody_has_data(&who));
             }
             Effect::SyncLog => match self.inc.group.store_mut().sync_all() {
-                Ok(()) => self.inc.replicator.handle_log_synced(),
+                Ok(()) => {
+                    let now = self.now();
+                    let (generation, synced) = (self.inc.group.store().generation(), self.inc.group.store().synced());
+                    // No sync is left to begin, which would tell it.
+                    self.inc.group.handle_synced(now, generation, synced);
+                    self.inc.replicator.handle_log_synced();
+                }
                 // The server has been told nothing, and cannot sit the outage out.
                 Err(error) => self.fail_for_good(error.to_string()),
             },
