@@ -361,8 +361,9 @@ impl<S: LogStore> Group<S> {
     /// end below it are of no use from there on.
     fn would_keep_data(&self, base: &Base) -> bool {
         let found = self.data.position.filter(|_| self.data.is_brought());
-        let found = found.filter(|(history, _)| *history == base.history).map(|(_, seqno)| seqno);
-        let held = if self.data.stocked { self.holds() } else { found };
+        let own = self.holds().map(|seqno| (self.own.tail().history, seqno));
+        let held = if self.data.stocked { own } else { found };
+        let held = held.filter(|(history, _)| *history == base.history).map(|(_, seqno)| seqno);
         held.is_some_and(|held| held >= base.seqno) && !self.arbitrates()
     }
 

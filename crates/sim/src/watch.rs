@@ -528,7 +528,9 @@ impl Slot {
                 Some(_) | None => heard.end,
             };
             let (of, matched) = words.acked.get(branch).copied().unwrap_or_default();
-            let has = of >= heard.term && matched.min(heard.committed).min(words.synced) >= last;
+            // A plan of repair ends with the term, also where only the sync of the own log was awaited.
+            let counts = heard.term >= self.store().hard_state().term;
+            let has = counts && of >= heard.term && matched.min(heard.committed).min(words.synced) >= last;
             has && branch_of(self.store()) == *branch
         })
     }

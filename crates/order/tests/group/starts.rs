@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_order::{LogStore, Phase};
-use trireme_types::{Entry, EntryHeader, EntryKind, HardState, LogIndex, Seqno, Uuid};
+use trireme_order::{JoinState, LogStore, MemStore, Phase};
+use trireme_types::{Entry, EntryHeader, EntryKind, HardState, Incarnation, LogIndex, Seqno, Uuid};
 
 use crate::net::*;
 
@@ -68,4 +68,30 @@ fn what_is_committed_is_not_cut_though_this_build_cannot_read_it() {
     let (net, last) = with_unreadable_end(1);
     assert_eq!(net.phase(3), Phase::Failed);
     assert_eq!(net.nodes[&3].group.store().last(), LogIndex(last + 1), "another build may read it");
+}
+
+/// Its log goes on from its data, and both are of a cluster of before. What they reach there says nothing of the history here.
+#[test]
+fn data_of_another_history_are_not_taken_for_what_the_group_has_lost() {
+    let mut before = Net::new();
+    before.start(2, Net::config(2), MemStore::new(), None);
+    let now = before.now;
+    before.nodes.get_mut(&2).unwrap().group.bootstrap(now, Uuid([9; 16]), Seqno(0)).unwrap();
+    before.settle();
+    for n in 0..20 {
+        before.propose(2, &format!("of before {n}"));
+        before.settle();
+    }
+    let store = before.kill(2);
+    let end = end_of(&store);
+    let mut net = Net::new();
+    net.bootstrap(1);
+    let mut cfg = Net::config(2);
+    cfg.me.incarnation = Incarnation(2);
+    net.start(2, cfg, store, Some(end));
+    let now = net.now;
+    net.nodes.get_mut(&2).unwrap().group.join(now, JoinState { position: Some((Uuid([9; 16]), end)) });
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.phase(2), Phase::Primary, "{:?}", net.nodes[&2].events);
+    assert!(!net.gave_way(2) && !net.warned(2, "the group has lost"), "{:?}", net.nodes[&2].events);
 }
