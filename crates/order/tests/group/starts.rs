@@ -70,7 +70,7 @@ fn what_is_committed_is_not_cut_though_this_build_cannot_read_it() {
     assert_eq!(net.nodes[&3].group.store().last(), LogIndex(last + 1), "another build may read it");
 }
 
-/// Its log goes on from its data, and both are of a cluster of before. What they reach there says nothing of the history here.
+/// Its log goes on from its data, and both are of a cluster of before. Their seqno there says nothing of the history here.
 #[test]
 fn data_of_another_history_are_not_taken_for_what_the_group_has_lost() {
     let mut before = Net::new();
