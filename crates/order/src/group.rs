@@ -279,6 +279,7 @@ impl<S: LogStore> Group<S> {
             return;
         }
         self.era.truncate_after(last);
+        self.spoil_repair(last);
         self.log(true, format!("log entry {index} can be read by no member ({error}): the log was cut before it, and others have to repair it"));
     }
 
@@ -1066,6 +1067,9 @@ impl<S: LogStore> Group<S> {
 
     /// The promise is on disk when this returns (rule 1). False: it is not, and the log has failed.
     pub(crate) fn promise(&mut self, term: Term, to: NodeId) -> bool {
+        if term > self.own.term() {
+            self.keep_repair();
+        }
         let saved = self.own.promise(term, to);
         self.worked(saved)
     }

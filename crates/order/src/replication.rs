@@ -557,6 +557,7 @@ impl<S: LogStore> Group<S> {
         // Read ahead for delivery, maybe beyond what is committed.
         self.memory.ahead.clear();
         self.era.truncate_after(index);
+        self.spoil_repair(index);
         self.rebuild_tail();
         self.phase() != Phase::Failed
     }

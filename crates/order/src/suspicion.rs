@@ -64,12 +64,21 @@ pub(crate) enum Lack {
     Voters,
 }
 
+/// A suspect log is whole again once it equals that of a sequencer up to some entry, and is on disk up to there.
+#[derive(Clone, Copy, Debug)]
+enum Repair {
+    /// By the sequencer of this term, whose log ended here.
+    Planned(Term, LogIndex),
+    /// It equalled that of a sequencer up to here when that one's term was over. Only its own disk is awaited.
+    Copied(LogIndex),
+}
+
 /// Doubts of this member about its own log, and its knowledge of what others have acknowledged.
 #[derive(Default)]
 pub(crate) struct Suspicion {
-    /// A suspect log is whole again once it equals the log of that term's sequencer up to this index. Set by the first heartbeat of a term,
-    /// while suspect.
-    repair: Option<(Term, LogIndex)>,
+    /// Set by the first heartbeat of a term, while suspect; kept by a promise to a later term; taken away where the log is cut off below, and by
+    /// every new doubt.
+    repair: Option<Repair>,
     /// Acknowledged in the present term of the present branch by a log that was replaced since: no repair ends below.
     forgotten: LogIndex,
     /// The newest acknowledgement heard of each node on the present branch (rule 12).
@@ -549,17 +558,40 @@ impl<S: LogStore> Group<S> {
     /// The sequencer's log ended at `last` after the own one had lost what it lost. Everything that was acknowledged in earlier
     /// terms and committed is in that log, because it was elected by evidence; so is everything acknowledged in its own term.
     pub(crate) fn plan_repair(&mut self, term: Term, last: LogIndex) {
-        if self.own.store().suspect().is_some() && self.suspicion.repair.is_none_or(|(of, _)| of != term) {
-            self.suspicion.repair = Some((term, last.max(self.suspicion.forgotten)));
+        let is_new = match self.suspicion.repair {
+            Some(Repair::Planned(of, _)) => of != term,
+            Some(Repair::Copied(_)) => false,
+            None => true,
+        };
+        if self.own.store().suspect().is_some() && is_new {
+            self.suspicion.repair = Some(Repair::Planned(term, last.max(self.suspicion.forgotten)));
             self.settle_suspicion();
         }
+    }
+
+    /// The present term is over: its sequencer compares no more.
+    pub(crate) fn keep_repair(&mut self) {
+        let upto = self.repaired_to();
+        if upto > LogIndex::ZERO {
+            self.suspicion.repair = Some(Repair::Copied(upto));
+        }
+    }
+
+    /// The log was cut off behind `last`.
+    pub(crate) fn spoil_repair(&mut self, last: LogIndex) {
+        let stays = |repair: &Repair| match repair {
+            Repair::Planned(..) => true,
+            Repair::Copied(upto) => *upto <= last,
+        };
+        self.suspicion.repair = self.suspicion.repair.filter(stays);
     }
 
     /// Up to here the log is to be synced, whatever the mode: a repair counts when it is durable.
     pub(crate) fn repaired_to(&self) -> LogIndex {
         match self.suspicion.repair {
-            Some((term, last)) if term == self.own.term() && self.era.verified() >= last => last,
-            Some(_) | None => LogIndex::ZERO,
+            Some(Repair::Planned(term, last)) if term == self.own.term() && self.era.verified() >= last => last,
+            Some(Repair::Copied(last)) => last,
+            Some(Repair::Planned(..)) | None => LogIndex::ZERO,
         }
     }
 
@@ -570,7 +602,7 @@ impl<S: LogStore> Group<S> {
         let settled = match self.role() {
             // Elected by evidence, by all, or by a person: this log is what there is, once something of the term is committed.
             Role::Sequencer(_) => self.own.store().term_at(self.commit) == Some(self.own.term()),
-            // Also when that sequencer is not heard any more before the own disk is done: what it said stays true.
+            // Also when that sequencer is not heard any more before the own disk is done, or its term is over: what it said stays true.
             Role::Follower { .. } | Role::PreCandidate(_) | Role::Candidate(_) => {
                 let to = self.repaired_to();
                 to > LogIndex::ZERO && self.own.synced() >= to && self.standing().keeps_log()

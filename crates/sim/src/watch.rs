@@ -447,8 +447,9 @@ impl Cluster {
 
     /// The member in this place hears where the log of a sequencer ends, be it itself.
     fn note_end_of_sequencer(&mut self, slot: usize, branch: Uuid, term: Term, heartbeat: &Heartbeat) {
-        // One that has no log yet waits for what it hears next.
-        if self.slots[slot].store().base().history.is_nil() {
+        // One that has no log yet waits for what it hears next, and one that is in a later term takes nothing of an earlier one.
+        let store = self.slots[slot].store();
+        if store.base().history.is_nil() || store.hard_state().term > term {
             return;
         }
         let new = Sequencer { term, end: heartbeat.last, committed: heartbeat.commit };
@@ -528,9 +529,7 @@ impl Slot {
                 Some(_) | None => heard.end,
             };
             let (of, matched) = words.acked.get(branch).copied().unwrap_or_default();
-            // A plan of repair ends with the term, also where only the sync of the own log was awaited.
-            let counts = heard.term >= self.store().hard_state().term;
-            let has = counts && of >= heard.term && matched.min(heard.committed).min(words.synced) >= last;
+            let has = of >= heard.term && matched.min(heard.committed).min(words.synced) >= last;
             has && branch_of(self.store()) == *branch
         })
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use trireme_order::{Content, Envelope, Event, JoinState, LogStore, MemStore, Message, Phase};
+use trireme_order::{Content, Envelope, Event, JoinState, LogEnd, LogStore, MemStore, Message, Phase};
 use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, Uuid, VoterSet};
 
 use crate::net::*;
@@ -55,29 +55,40 @@ fn a_suspect_log_and_one_that_lags_form_no_group_until_the_one_that_holds_all_is
     }
 }
 
-/// The sequencer has said up to where the log is to be complete, and has sent it. Then it dies before the disk is done.
+/// The sequencer has said up to where the log is to be complete, and has sent it. Then it dies before the disk is done, and its term may be over
+/// (swarm seed 84023527).
 #[test]
 fn a_log_that_was_repaired_counts_once_it_is_synced_although_its_sequencer_is_gone() {
-    let mut net = Net::cluster(3);
-    let sequencer = net.sequencer();
-    let loser = other(&[sequencer]);
-    net.propose(sequencer, "acknowledged");
-    net.settle();
-    let lost = without_end(net.kill(loser), 1);
-    net.stalled.push(loser);
-    net.restart(loser, lost, 2, Seqno(0));
-    net.run(Duration::from_secs(1));
-    net.kill(sequencer);
-    net.run(Duration::from_secs(20));
-    let left = other(&[sequencer, loser]);
-    assert!(net.nodes[&loser].group.store().suspect().is_some(), "nothing of it is synced");
-    assert_ne!(net.phase(left), Phase::Primary, "one whole log of three");
-    net.stalled.clear();
-    net.run(Duration::from_secs(2));
-    for n in [loser, left] {
-        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
-        assert_eq!(net.bodies(n), ["acknowledged"]);
-        assert_eq!(net.nodes[&n].group.store().suspect(), None);
+    for is_over in [false, true] {
+        let mut net = Net::cluster(3);
+        let sequencer = net.sequencer();
+        let loser = other(&[sequencer]);
+        net.propose(sequencer, "acknowledged");
+        net.settle();
+        let lost = without_end(net.kill(loser), 1);
+        net.stalled.push(loser);
+        net.restart(loser, lost, 2, Seqno(0));
+        net.run(Duration::from_secs(1));
+        if is_over {
+            let term = net.nodes[&loser].group.status().term.next();
+            let last = net.nodes[&sequencer].group.store().last();
+            let last = LogEnd { term: net.nodes[&sequencer].group.store().term_at(last).unwrap(), index: last };
+            net.queue.push_front((sequencer, loser, Content::Vote { last, transfer: true }.in_term(HISTORY, term)));
+            net.settle();
+            assert_eq!(net.nodes[&loser].group.status().term, term);
+        }
+        net.kill(sequencer);
+        net.run(Duration::from_secs(20));
+        let left = other(&[sequencer, loser]);
+        assert!(net.nodes[&loser].group.store().suspect().is_some(), "nothing of it is synced");
+        assert_ne!(net.phase(left), Phase::Primary, "one whole log of three");
+        net.stalled.clear();
+        net.run(Duration::from_secs(2));
+        for n in [loser, left] {
+            assert_eq!(net.phase(n), Phase::Primary, "node {n}, the term is over: {is_over}");
+            assert_eq!(net.bodies(n), ["acknowledged"]);
+            assert_eq!(net.nodes[&n].group.store().suspect(), None);
+        }
     }
 }
 
