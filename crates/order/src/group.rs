@@ -832,6 +832,11 @@ impl<S: LogStore> Group<S> {
         self.input(|group| group.on_synced(now, generation, upto));
     }
 
+    /// The driver has synced the whole log by itself. No sync is left to begin, whose end would tell of that.
+    pub fn handle_all_synced(&mut self, now: Timestamp) {
+        self.input(|group| group.on_synced(now, group.own.store().generation(), group.own.store().synced()));
+    }
+
     fn on_synced(&mut self, now: Timestamp, generation: u64, upto: LogIndex) {
         if generation != self.own.store().generation() && !self.is(Mutant::StaleSync) {
             return;

@@ -371,11 +371,8 @@ impl<W, T, A> Proposals<W, T, A> {
         for said in std::mem::take(&mut self.messages).into_values() {
             let _ = self.abandon(said);
         }
-        let owed = std::mem::take(&mut self.owed);
-        self.fates.extend(owed.into_iter().filter_map(|owed| match owed {
-            Owed::Message(message, Some(thread)) => Some(Fate::Unheard(thread, message)),
-            Owed::Message(_, None) | Owed::Rollback(_) => None,
-        }));
+        self.refuse_threads();
+        self.owed.clear();
     }
 
     /// The incarnation ends, as the disk with its log has failed. Clients that wait however long it lasts go on waiting: their write set is

@@ -108,7 +108,7 @@ pub(crate) struct Process {
     pub kept: VecDeque<Change>,
     /// The copies that the server is to give: to whom, and the seqno that it has to reach before.
     pub donations: Vec<(NodeId, u64)>,
-    /// The log began here when it was opened. Damage may have taken what was before.
+    /// The log began here when it was opened. Damage may have taken what was before. Or it was replaced while the engine waited for a vote.
     pub opened_at: Seqno,
     /// The node's knowledge of the engine's disk.
     pub engine: EngineDisk,

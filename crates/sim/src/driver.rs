@@ -815,22 +815,20 @@ impl Cluster {
 
     /// The log of a server goes on from what its engine has on disk, so that what a crash takes from the engine can be replayed (rule 32).
     pub(crate) fn check_replay(&mut self, slot: usize) {
-        let s = &mut self.slots[slot];
-        let Some(p) = s.process.as_mut().filter(|p| p.replicator.serves() && s.db.valid) else { return };
-        if p.voting.is_some() {
-            // Its engine gets nowhere before it knows the outcome, which only the next log may tell. So that one comes after some minutes.
-            p.opened_at = p.opened_at.max(p.group.store().base().seqno);
-        }
         let s = &self.slots[slot];
-        let Some(p) = &s.process else { return };
+        let Some(p) = s.process.as_ref().filter(|p| p.replicator.serves() && s.db.valid) else { return };
         let (base, on_disk) = (p.group.store().base(), s.db.on_disk());
         // Data that end below it are of no use with it, and are replaced.
         let goes_on = s.holds().is_some_and(|(history, at)| history == base.history && at >= base.seqno.0);
         if goes_on && base.seqno > p.opened_at && on_disk.history == base.history && on_disk.position < base.seqno.0 {
             let (begins, has) = (base.seqno, on_disk.position);
-            self.fail(format!(
-                "n{slot}: its log begins behind {begins}, and its engine has no more than {has} on disk"
-            ));
+            match &mut self.slots[slot].process {
+                // Its engine gets nowhere before it knows the outcome, which only the next log may tell. So that one comes after some minutes.
+                Some(p) if p.voting.is_some() => p.opened_at = begins,
+                Some(_) | None => self.fail(format!(
+                    "n{slot}: its log begins behind {begins}, and its engine has no more than {has} on disk"
+                )),
+            }
         }
     }
 

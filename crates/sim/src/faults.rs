@@ -650,7 +650,7 @@ impl Cluster {
     fn goes_on_with(&self, slot: usize, other: usize, dead: &[usize]) -> bool {
         let (log, o) = (self.slots[slot].store(), &self.slots[other]);
         let base = o.store().base();
-        let meets = log.base().index >= base.index || log.term_at(base.index) == Some(base.term);
+        let meets = gets_to(log, base.index, Some(base.term));
         let drops = self.may_drop(other) && o.process.is_some();
         let passed = |ended: usize| log.base().index >= self.slots[ended].store().last();
         let has_all_of = |ended: usize| passed(ended) || self.has_end_of(slot, ended);
@@ -751,18 +751,13 @@ impl Cluster {
             let lineage = lineage.forks().iter().copied().filter(|fork| fork.index <= index).collect();
             let reach = Reach { history, lineage, seqno: seqno.0 };
             let base = store.base();
-            let mut begins = (base.seqno.0, base.index);
             if self.options.is_arbitrator(slot) {
-                if let Some(p) = s.process.as_ref().filter(|_| self.may_drop(slot)) {
-                    // Past its bound it drops all that some server has acknowledged, also one that has just lost it.
-                    let (_, some) = p.group.held_by_servers();
-                    let kept = some.max(base.index);
-                    begins = (seqno_at(store, kept).0, kept);
-                }
-                let begins = (begins.0, begins.1, store.term_at(begins.1));
-                arbitrators.push(((store.term_at(store.last()), store.last()), begins, reach));
+                // Past its bound it drops all that some server has acknowledged, also one that has just lost it.
+                let drops = s.process.as_ref().filter(|_| self.may_drop(slot));
+                let begins = drops.map_or(base.index, |p| p.group.held_by_servers().1.max(base.index));
+                arbitrators.push(((store.term_at(store.last()), store.last()), (store, begins), reach));
             } else {
-                logs.push((begins.0, store, reach));
+                logs.push((base.seqno.0, store, reach));
             }
         }
         logs.sort_by_key(|(base, ..)| *base);
@@ -777,12 +772,13 @@ impl Cluster {
         }
         // Entries of a term that came to nothing do not lead to the arbitrator's log. Others without a seqno may lie between the end of a log
         // and the beginning of that one.
-        let leads_to = |index: LogIndex, term: Option<Term>| {
-            of_use.iter().any(|log| log.base().index >= index || term.is_some() && log.term_at(index) == term)
+        let is_met = |store: &Store, begins| {
+            let term = store.term_at(begins);
+            seqno_at(store, begins).0 <= data_end || of_use.iter().any(|log| gets_to(log, begins, term))
         };
         let given = arbitrators
             .into_iter()
-            .filter(|(_, (seqno, index, term), _)| *seqno <= data_end || leads_to(*index, *term))
+            .filter(|(_, (store, begins), _)| is_met(store, *begins))
             .max_by_key(|(end, ..)| *end);
         left.extend(given.map(|(_, _, log)| log));
         self.losses.power_lost(left);
@@ -1048,6 +1044,11 @@ fn may_leave_out(set: &VoterSet, out: impl Fn(NodeId) -> bool) -> bool {
 pub(crate) fn seqno_at(store: &Store, index: LogIndex) -> Seqno {
     let entry = store.read(index, 0).ok();
     entry.and_then(|e| e.first().map(|e| e.header.seqno)).unwrap_or(store.base().seqno)
+}
+
+/// Does this log hold the entry of that term at `index`, or begin behind it?
+fn gets_to(log: &Store, index: LogIndex, term: Option<Term>) -> bool {
+    log.base().index >= index || term.is_some() && log.term_at(index) == term
 }
 
 /// By what one log goes before another in an election: the greater one does.

@@ -90,10 +90,9 @@ impl Cluster {
                 if p.group.store().failed() {
                     return self.die(slot);
                 }
-                let (generation, synced) = (p.group.store().generation(), p.group.store().synced());
+                let synced = p.group.store().synced();
                 p.replicator.handle_log_synced();
-                // No sync is left to begin, which would tell it.
-                self.with_group(slot, |g, now| g.handle_synced(now, generation, synced));
+                self.with_group(slot, |g, now| g.handle_all_synced(now));
                 self.note_synced(slot, synced);
             }
             Effect::DataArrived => {

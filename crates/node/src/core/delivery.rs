@@ -396,9 +396,7 @@ impl Core {
             Effect::SyncLog => match self.inc.group.store_mut().sync_all() {
                 Ok(()) => {
                     let now = self.now();
-                    let (generation, synced) = (self.inc.group.store().generation(), self.inc.group.store().synced());
-                    // No sync is left to begin, which would tell it.
-                    self.inc.group.handle_synced(now, generation, synced);
+                    self.inc.group.handle_all_synced(now);
                     self.inc.replicator.handle_log_synced();
                 }
                 // The server has been told nothing, and cannot sit the outage out.
