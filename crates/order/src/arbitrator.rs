@@ -139,8 +139,11 @@ impl<S: LogStore> Group<S> {
     /// promises although it can give its log to nobody.
     fn decides_what_is_left(&self, now: Timestamp) -> bool {
         let whole = |n: NodeId| {
-            let told = || self.peers.get(&n).and_then(|p| p.told()).is_some_and(|p| p.whole);
-            if n == self.me() { self.is_whole() } else { self.kinship_of(n) == Some(Kinship::Same) && told() }
+            if n == self.me() {
+                self.is_whole()
+            } else {
+                self.kinship_of(n) == Some(Kinship::Same) && self.says_whole(n)
+            }
         };
         let no_use = || self.all_have_told(now) && !self.reaches_anyone(now);
         // Without any data there is nothing to go on with.

@@ -102,6 +102,7 @@ impl<S: LogStore> Group<S> {
         self.told.branch = self.own.tail().branch();
         self.told.sequencer = self.vouches_for();
         self.told.stocked = self.data.stocked;
+        self.told.whole = self.is_whole();
         self.told.base = self.own.store().base().seqno;
         let presence = self.presence(now);
         let nodes: Vec<NodeId> = self.peers.keys().copied().collect();

@@ -909,6 +909,7 @@ impl<S: LogStore> Group<S> {
             let vouches = self.told.sequencer != self.vouches_for();
             if self.told.branch != self.own.tail().branch()
                 || self.told.stocked != self.data.stocked
+                || self.told.whole != self.is_whole()
                 || base_moved
                 || vouches
             {

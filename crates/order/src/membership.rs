@@ -275,7 +275,7 @@ impl<S: LogStore> Group<S> {
             let heir = staying
                 .iter()
                 .filter(|n| self.own.tail().voters.weight(**n) > 0 && !self.kind_of(**n).is_arbitrator())
-                .filter_map(|n| s.progress.get(n).map(|p| (p.matched, *n)))
+                .filter_map(|n| s.progress.get(n).map(|p| (self.says_whole(*n), p.matched, *n)))
                 .max();
             match heir {
                 None if staying.is_empty() => self.become_left(),
@@ -287,9 +287,10 @@ impl<S: LogStore> Group<S> {
                 }
                 // Nobody left that could order: after linger this counts as a failure.
                 None => return false,
-                // It would stand with a shorter log and could not win. Nothing new is ordered, so it gets there.
-                Some((matched, _)) if matched < self.own.tail().index => {}
-                Some((_, heir)) => {
+                // It would stand with a shorter log and could not win. Nothing new is ordered, so it gets there. Or its log may lack what it
+                // acknowledged: this one is evidence for it, and is gone then.
+                Some((whole, matched, _)) if !whole || matched < self.own.tail().index => {}
+                Some((_, _, heir)) => {
                     if s.handed_over_at.is_none_or(|at| now.since(at) > self.cfg.timeouts.election) {
                         if let Some(s) = self.role.leading_mut() {
                             s.handed_over_at = Some(now);

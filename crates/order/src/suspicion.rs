@@ -185,6 +185,11 @@ impl<S: LogStore> Group<S> {
         self.own.store().suspect().is_none() || self.is(Mutant::SuspectVotes)
     }
 
+    /// The same of a peer's log, by its last word.
+    pub(crate) fn says_whole(&self, node: NodeId) -> bool {
+        self.peers.get(&node).and_then(|p| p.told()).is_some_and(|p| p.whole)
+    }
+
     pub(crate) fn mandate(&self, now: Timestamp, votes: &Votes) -> Option<Mandate> {
         if !self.quorum(|n| votes.contains_key(&n)) {
             return None;

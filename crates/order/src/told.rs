@@ -11,6 +11,8 @@ pub(crate) struct Told {
     pub sequencer: Option<NodeId>,
     /// Whether this member has data.
     pub stocked: bool,
+    /// Whether its log is evidence of all that it acknowledged.
+    pub whole: bool,
     /// Where its log begins.
     pub base: Seqno,
     // --- to all peers, by `LevelLimit`

@@ -92,6 +92,33 @@ fn a_log_that_was_repaired_counts_once_it_is_synced_although_its_sequencer_is_go
     }
 }
 
+/// The heir has the sequencer's log, but not on disk, so its own vote is no evidence. The leaver's would be, but it is gone (swarm seed 84023527).
+#[test]
+fn a_leaver_hands_over_once_its_heir_has_the_log_on_disk() {
+    let mut net = Net::cluster(2);
+    let sequencer = net.sequencer();
+    let heir = 3 - sequencer;
+    net.propose(sequencer, "acknowledged");
+    net.settle();
+    let lost = without_end(net.kill(heir), 1);
+    net.stalled.push(heir);
+    net.restart(heir, lost, 2, Seqno(0));
+    net.run(Duration::from_secs(1));
+    let now = net.now;
+    net.nodes.get_mut(&sequencer).unwrap().group.leave(now);
+    net.drain(sequencer);
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.sequencer(), sequencer, "the heir's log is not on disk");
+    net.stalled.clear();
+    while !net.nodes[&sequencer].events.contains(&Event::Left) {
+        net.run(Duration::from_millis(10));
+    }
+    net.kill(sequencer);
+    net.run(Duration::from_secs(2));
+    assert_eq!(net.phase(heir), Phase::Primary);
+    assert_eq!(net.bodies(heir), ["acknowledged"]);
+}
+
 #[test]
 fn half_of_the_weight_in_whole_logs_is_enough_when_the_others_promise() {
     let mut net = Net::cluster(2);
