@@ -312,14 +312,38 @@ impl Cluster {
     /// A node gave way to a component, which broke up before it could let it in. The component needs the node, and the node cannot help it.
     /// The operator who forced one side decides again. Or nobody else can: then it is for one of the servers with data.
     fn decide(&mut self, bound: u64, slots: Vec<usize>) -> bool {
-        for slot in slots {
-            if !(0..self.slots.len()).any(|other| self.is_primary(other)) {
-                self.log(|| format!("the operator decides for n{slot}"));
-                self.with_group(slot, |g, now| g.force_primary(now));
-                self.run_for(5 * SEC);
+        self.have_forced(&slots);
+        let arbitrates = |c: &Cluster, slot: usize| c.options.is_arbitrator(slot) && c.slots[slot].process.is_some();
+        let arbitrators: Vec<usize> = (0..self.slots.len()).filter(|slot| arbitrates(self, *slot)).collect();
+        if !self.has_primary() && !arbitrators.is_empty() {
+            // So it said: it has what the servers can no longer be given. Its log comes back once they go on without it.
+            self.arose(Situation::ArbitratorStopped);
+            for slot in &arbitrators {
+                self.crash(*slot, false);
+            }
+            // Until the servers have noticed.
+            self.run_for(5 * SEC);
+            self.have_forced(&slots);
+            for slot in arbitrators {
+                self.begin_start(slot);
             }
         }
         self.run_until(bound, |c| c.one_view())
+    }
+
+    fn has_primary(&self) -> bool {
+        (0..self.slots.len()).any(|slot| self.is_primary(slot))
+    }
+
+    /// `pc.bootstrap=1` at one after the other, until there is a primary component.
+    fn have_forced(&mut self, slots: &[usize]) {
+        for slot in slots {
+            if !self.has_primary() {
+                self.log(|| format!("the operator decides for n{slot}"));
+                self.with_group(*slot, |g, now| g.force_primary(now));
+                self.run_for(5 * SEC);
+            }
+        }
     }
 
     /// Every node writes until each has seen one of its own committed; then all data must be equal.

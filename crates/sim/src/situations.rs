@@ -112,6 +112,8 @@ situations! {
     HalfDoneAhead = "half-done data ahead of all logs": 0,
     /// The data that are left end before the logs begin: a person said in the end that the cluster goes on from them.
     PersonDecided = "person goes on from old data": 0,
+    /// … once the arbitrator was stopped that has what the servers can no longer be given.
+    ArbitratorStopped = "arbitrator stopped for a person's word": 0,
     /// Nothing came of what an operator had forced, and in the end it was forced again.
     ForcedAgain = "forced again in the end": 0,
     /// The engine could not be asked at a start, and when it ran it was elsewhere than the state file says.
@@ -221,6 +223,7 @@ impl Situation {
         match self {
             Situation::HalfDoneAhead => Some(1),
             Situation::PersonDecided => Some(4),
+            Situation::ArbitratorStopped => Some(1),
             Situation::ForcedAgain => Some(4),
             _ => None,
         }
