@@ -16,8 +16,9 @@
 //! carries the *unsafe* mark: zero UUID, seqno -1. Marks are counted. For a statement a comment names the history, in case no member
 //! has whole data after a crash. *Corrupt* has no such comment and stays until a new state has been received.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use trireme_types::{Seqno, Uuid};
@@ -242,6 +243,17 @@ impl StateFile {
         self.write()
     }
 
+    /// An editor saves a file by putting another one in its place: what is written to the one that is open here, nobody would ever read.
+    fn look_at_path(&mut self) {
+        let Some(file) = &self.file else { return };
+        let place = |metadata: io::Result<Metadata>| metadata.ok().map(|m| (m.dev(), m.ino(), m.len()));
+        let (open, there) = (place(file.metadata()), place(std::fs::metadata(&self.path)));
+        if open.is_none() || open != there {
+            (self.file, self.written) = (None, None);
+            self.len = there.map_or(0, |(_, _, len)| len as usize);
+        }
+    }
+
     fn write(&mut self) -> io::Result<()> {
         let state = if self.corrupt || self.receiving {
             SavedState { uuid: Uuid::NIL, seqno: None, unfinished: Uuid::NIL, on_disk: None, ..self.state }
@@ -250,7 +262,11 @@ impl StateFile {
         } else {
             self.state
         };
-        if self.written == Some(state) || self.path.as_os_str().is_empty() {
+        if self.path.as_os_str().is_empty() {
+            return Ok(());
+        }
+        self.look_at_path();
+        if self.written == Some(state) {
             return Ok(());
         }
         // After a failed write nothing is known about the content, so the next call must write again.
@@ -307,6 +323,23 @@ mod tests {
         assert!(!found);
         assert_eq!(file.state(), SavedState::NONE);
         assert!(!file.path().exists());
+    }
+
+    #[test]
+    fn what_an_editor_has_put_in_its_place_is_written_to() {
+        let dir = TestDir::new("grastate-edited");
+        let path = dir.path().join("grastate.dat");
+        let mut file = open(&dir);
+        file.set(uuid(), None).unwrap();
+        let edited = dir.path().join("grastate.dat.new");
+        std::fs::write(&edited, format!("{}# a note of the editor\n", text(U, "-1", 1))).unwrap();
+        std::fs::rename(&edited, &path).unwrap();
+        file.mark_unsafe().unwrap();
+        assert_eq!(open(&dir).state().uuid, Uuid::NIL);
+        assert_eq!(open(&dir).state().unfinished, uuid());
+        std::fs::remove_file(&path).unwrap();
+        file.mark_safe().unwrap();
+        assert_eq!(content(&dir), text(U, "-1", 1));
     }
 
     #[test]
@@ -438,7 +471,8 @@ mod tests {
         let mut file = open(&dir);
         file.set(uuid(), None).unwrap();
         file.write_again().unwrap();
-        file.file = Some(OpenOptions::new().write(true).open("/dev/full").unwrap());
+        std::fs::remove_file(file.path()).unwrap();
+        std::os::unix::fs::symlink("/dev/full", file.path()).unwrap();
         assert!(file.write_again().is_err());
         assert!(file.mark_unsafe().is_err());
     }
