@@ -145,7 +145,7 @@ fn ask(host: &Host) -> (Told, Engine) {
     if host.server.process().is_none() {
         return (Told::Nobody, Engine::Closed);
     }
-    match recover::position(&host.args.data_dir, &*host.server, |text| host.log(Level::Info, text)) {
+    match recover::position(&host.args.data_dir, &*host.server, &|text| host.log(Level::Info, text)) {
         Ok(Answer { position, engine }) => (Told::At(position.into()), engine),
         Err(Unknown::Untold(untold)) => (Told::Nowhere(untold), Engine::Left),
         Err(Unknown::Failed { reason, said }) => (Told::Unheard((reason, said)), Engine::Left),

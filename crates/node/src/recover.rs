@@ -11,9 +11,10 @@ mod coordinator;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, Read, Seek};
+use std::io;
 use std::os::fd::FromRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
@@ -24,8 +25,11 @@ use trireme_types::{Seqno, Uuid};
 use self::command::Command;
 use crate::{Server, stop_signal};
 
-/// For all runs together. The engine may have to go through its whole redo log first; beyond this a full copy is the better answer.
-const TIME_MAX: Duration = Duration::from_secs(900);
+/// A run that has said nothing for so long hangs. One that goes through a redo log says every 15 seconds how far it is, and may take as long
+/// as it needs: to end it would cost data that are good, and a full copy of them.
+const SILENCE_MAX: Duration = Duration::from_secs(900);
+/// How often this server's log tells what a run that takes long has said last.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
 /// How often the end of the process is looked for. Nobody else waits for it, and the server's own signal thread must not be
 /// disturbed.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -103,8 +107,8 @@ impl From<RunError> for Unknown {
 pub enum Limit {
     #[error("the server was told to stop meanwhile")]
     Stop,
-    #[error("it did not end in time")]
-    Time,
+    #[error("it said nothing for {} s", .0.as_secs())]
+    Silence(Duration),
 }
 
 /// The answer of an engine.
@@ -126,8 +130,8 @@ pub enum Engine {
 }
 
 /// Asks the binary of this process, or the engine that runs here already. Only when this process is a server. `say`: what was put right
-/// before.
-pub fn position(data_dir: &str, server: &dyn Server, say: impl FnOnce(String)) -> Result<Answer, Unknown> {
+/// before, and how far a run is that takes long.
+pub fn position(data_dir: &str, server: &dyn Server, say: &dyn Fn(String)) -> Result<Answer, Unknown> {
     let Some(process) = server.process() else {
         return Err(Untold::NoServer.into());
     };
@@ -149,7 +153,8 @@ pub fn position(data_dir: &str, server: &dyn Server, say: impl FnOnce(String)) -
         Ok(true) => say("removed an empty tc.log: the server was killed while it made it".into()),
         Err(error) => say(format!("tc.log cannot be looked at: {error}")),
     }
-    ask(&command::recovery(program, &line, &process, &data_dir), Limits::within(TIME_MAX))
+    let limits = Limits { silence: SILENCE_MAX, stop: stop_signal::is_pending };
+    ask(&command::recovery(program, &line, &process, &data_dir), limits, say)
 }
 
 /// The program that runs here, also when a newer one has taken its place meanwhile: the data are those of this version.
@@ -170,39 +175,23 @@ fn engine_runs_here() -> bool {
 /// The bounds of the runs of one question.
 #[derive(Clone, Copy)]
 struct Limits {
-    until: Instant,
+    /// Of a run that says nothing.
+    silence: Duration,
     /// Was this server told to stop?
     stop: fn() -> bool,
 }
 
-impl Limits {
-    fn within(time_max: Duration) -> Limits {
-        Limits { until: Instant::now() + time_max, stop: stop_signal::is_pending }
-    }
-
-    /// Why no further run may begin, nor this one go on.
-    fn reached(&self) -> Option<Limit> {
-        if (self.stop)() {
-            Some(Limit::Stop)
-        } else if Instant::now() >= self.until {
-            Some(Limit::Time)
-        } else {
-            None
-        }
-    }
-}
-
-fn ask(plain: &Command, limits: Limits) -> Result<Answer, Unknown> {
-    let (found, said) = attempt(plain, limits)?;
+fn ask(plain: &Command, limits: Limits, say: &dyn Fn(String)) -> Result<Answer, Unknown> {
+    let (found, said) = attempt(plain, limits, say)?;
     if found.is_ok() || !said.contains(HEURISTIC) {
         return found;
     }
     // It leaves it to us what to do with prepared transactions behind a gap: the write-set log brings them again.
     let rollback = plain.clone().with(&format!("--{HEURISTIC}=ROLLBACK"));
-    match attempt(&rollback, limits)?.0 {
+    match attempt(&rollback, limits, say)?.0 {
         Ok(position) => Ok(position),
         // Some servers end after the rollback and want to be started anew.
-        Err(_) => attempt(plain, limits)?.0,
+        Err(_) => attempt(plain, limits, say)?.0,
     }
 }
 
@@ -210,13 +199,13 @@ fn ask(plain: &Command, limits: Limits) -> Result<Answer, Unknown> {
 type Found = (Result<Answer, Unknown>, String);
 
 /// One run. **Errors:** none may begin.
-fn attempt(command: &Command, limits: Limits) -> Result<Found, Unknown> {
-    if let Some(limit) = limits.reached() {
-        return Err(RunError::NotBegun(limit).into());
+fn attempt(command: &Command, limits: Limits, say: &dyn Fn(String)) -> Result<Found, Unknown> {
+    if (limits.stop)() {
+        return Err(RunError::NotBegun(Limit::Stop).into());
     }
-    let mut output = memory_file().map_err(RunError::system("no file for what the run says"))?;
-    let result = run(command, &output, limits);
-    let said = end_of(&mut output);
+    let output = memory_file().map_err(RunError::system("no file for what the run says"))?;
+    let result = run(command, &output, limits, say);
+    let said = end_of(&output);
     let found = match (parse(&said), result) {
         (Told::Position(history, seqno), result) => {
             let engine = if result.is_ok() { Engine::Closed } else { Engine::Left };
@@ -240,13 +229,18 @@ fn memory_file() -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-fn end_of(output: &mut File) -> String {
-    let mut bytes = Vec::new();
-    let length = output.metadata().map_or(0, |meta| meta.len());
-    let start = std::io::SeekFrom::Start(length.saturating_sub(SAID_BYTES_MAX));
+fn length_of(output: &File) -> u64 {
+    output.metadata().map_or(0, |meta| meta.len())
+}
+
+/// The run goes on writing where it is: reading moves nothing.
+fn end_of(output: &File) -> String {
+    let length = length_of(output);
+    let wanted = length.min(SAID_BYTES_MAX);
+    let mut bytes = vec![0; wanted as usize];
     // An output that cannot be read says nothing.
-    let _ = output.seek(start).and_then(|_| output.read_to_end(&mut bytes));
-    String::from_utf8_lossy(&bytes).into_owned()
+    let read = output.read_exact_at(&mut bytes, length - wanted);
+    if read.is_ok() { String::from_utf8_lossy(&bytes).into_owned() } else { String::new() }
 }
 
 /// The last lines that say why, without their time.
@@ -291,13 +285,15 @@ fn end_with_us(process: &mut std::process::Command) {
     }
 }
 
-fn run(command: &Command, output: &File, limits: Limits) -> Result<(), RunError> {
+fn run(command: &Command, output: &File, limits: Limits, say: &dyn Fn(String)) -> Result<(), RunError> {
     let program = || command.program.clone();
     let name = command.program.display();
     let stderr = output.try_clone().map_err(RunError::system("no file for what the run says"))?;
     let mut child =
         process(command, stderr).spawn().map_err(RunError::system(format!("{name} could not be started")))?;
-    let mut look = Instant::now() + LOOK_AT_LIMITS;
+    let begun = Instant::now();
+    let (mut look, mut tell) = (begun + LOOK_AT_LIMITS, begun + TOLD_EVERY);
+    let mut heard = (0, begun);
     let failed = loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
@@ -306,11 +302,26 @@ fn run(command: &Command, output: &File, limits: Limits) -> Result<(), RunError>
             Err(error) => break RunError::System { what: format!("{name} --wsrep-recover"), error },
         }
         let now = Instant::now();
-        if now >= look.min(limits.until) {
+        if now >= look {
             look = now + LOOK_AT_LIMITS;
-            if let Some(limit) = limits.reached() {
+            let length = length_of(output);
+            if length > heard.0 {
+                heard = (length, now);
+            }
+            let silent = now.duration_since(heard.1) >= limits.silence;
+            let limit =
+                if (limits.stop)() { Some(Limit::Stop) } else { silent.then_some(Limit::Silence(limits.silence)) };
+            if let Some(limit) = limit {
                 break RunError::Stopped { program: program(), limit };
             }
+        }
+        if now >= tell {
+            tell = now + TOLD_EVERY;
+            let last = relevant(&end_of(output)).pop().unwrap_or_default();
+            say(format!(
+                "the recovery run takes {} s so far; it said last: {last}",
+                now.duration_since(begun).as_secs()
+            ));
         }
         std::thread::sleep(LOOK_EVERY);
     };
@@ -352,8 +363,17 @@ mod tests {
 
     const HISTORY: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
+    /// Of no run here comes so much that it would be told.
+    fn ask(plain: &Command, limits: Limits) -> Result<Answer, Unknown> {
+        super::ask(plain, limits, &|_| ())
+    }
+
+    fn silence(of: Duration) -> Limits {
+        Limits { silence: of, stop: stop_signal::is_pending }
+    }
+
     fn a_minute() -> Limits {
-        Limits::within(Duration::from_secs(60))
+        silence(Duration::from_secs(60))
     }
 
     struct Dir(PathBuf);
@@ -484,18 +504,30 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_end_is_killed() {
-        let dir = Dir::new("slow");
-        let limits = Limits::within(Duration::from_millis(50));
-        let Err(Unknown::Failed { reason, .. }) = ask(&dir.server("exec sleep 600"), limits) else {
+    fn a_server_that_says_nothing_any_more_is_killed() {
+        let dir = Dir::new("silent");
+        let limits = silence(Duration::from_millis(50));
+        let Err(Unknown::Failed { reason, said }) = ask(&dir.server("echo begun >&2\nexec sleep 600"), limits) else {
             panic!("no failure")
         };
-        assert!(reason.to_string().contains("did not end"), "{reason}");
+        assert!(reason.to_string().contains("said nothing"), "{reason}");
+        assert_eq!(said, ["begun"]);
     }
 
-    /// One that would be asked three times: a stop, and the time, count for all of them.
+    /// It takes several times as long as it may be silent.
     #[test]
-    fn no_run_begins_once_the_server_is_to_stop_or_the_time_is_over() {
+    fn a_server_that_goes_on_telling_is_waited_for() {
+        let dir = Dir::new("slow");
+        let script = format!(
+            "for i in 1 2 3 4 5 6 7 8 9 10\ndo\n  echo \"page $i\" >&2\n  sleep 0.5\ndone\necho '{MARK} {HISTORY}:7' >&2"
+        );
+        let answer = ask(&dir.server(&script), silence(Duration::from_secs(2))).unwrap();
+        assert_eq!(answer.position.1, Seqno(7));
+    }
+
+    /// One that would be asked three times: a stop counts for all of them.
+    #[test]
+    fn no_run_begins_once_the_server_is_to_stop() {
         static STOP: AtomicBool = AtomicBool::new(false);
         let dir = Dir::new("limits");
         let begun = || fs::read_to_string(dir.0.join("begun")).map_or(0, |text| text.lines().count());
@@ -512,11 +544,6 @@ mod tests {
         });
         let Err(Unknown::Failed { reason, .. }) = asking else { panic!("no failure") };
         assert!(reason.to_string().contains("told to stop"), "{reason}");
-        assert_eq!(begun(), 1);
-        let Err(Unknown::Failed { reason, .. }) = ask(&run, Limits::within(Duration::ZERO)) else {
-            panic!("no failure")
-        };
-        assert!(reason.to_string().contains("in time"), "{reason}");
         assert_eq!(begun(), 1);
     }
 
