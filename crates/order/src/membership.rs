@@ -236,6 +236,17 @@ impl<S: LogStore> Group<S> {
     }
 
     fn step_leave(&mut self, now: Timestamp) -> bool {
+        let Some(s) = self.role.leading_mut() else { return false };
+        let handed_over = std::mem::take(&mut s.hands_over);
+        let stepped = self.step_leavers(now);
+        if handed_over {
+            // Where its heir is gone, it orders again.
+            self.order_blocked();
+        }
+        stepped
+    }
+
+    fn step_leavers(&mut self, now: Timestamp) -> bool {
         let me = self.me();
         let Some(s) = self.role.leading() else { return false };
         let view = &self.own.tail().view;
@@ -277,7 +288,9 @@ impl<S: LogStore> Group<S> {
                 .filter(|n| self.own.tail().voters.weight(**n) > 0 && !self.kind_of(**n).is_arbitrator())
                 .filter_map(|n| s.progress.get(n).map(|p| (self.says_whole(*n), p.matched, *n)))
                 .max();
-            match heir {
+            // An evicted one goes on meanwhile if its heir's log is in doubt: nothing says how long that is.
+            let waits = s.leavers.contains_key(&me);
+            match heir.filter(|(whole, ..)| *whole || waits) {
                 None if staying.is_empty() => self.become_left(),
                 // The last one with data writes nothing either: its arbitrators alone could never go on.
                 None if staying.iter().all(|n| self.kind_of(*n).is_arbitrator()) => {
@@ -289,12 +302,14 @@ impl<S: LogStore> Group<S> {
                 None => return false,
                 // It would stand with a shorter log and could not win. Nothing new is ordered, so it gets there. Or its log may lack what it
                 // acknowledged: this one is evidence for it, and is gone then.
-                Some((whole, matched, _)) if !whole || matched < self.own.tail().index => {}
-                Some((_, _, heir)) => {
-                    if s.handed_over_at.is_none_or(|at| now.since(at) > self.cfg.timeouts.election) {
-                        if let Some(s) = self.role.leading_mut() {
-                            s.handed_over_at = Some(now);
-                        }
+                Some((whole, matched, heir)) => {
+                    let told = s.handed_over_at.is_some_and(|at| now.since(at) <= self.cfg.timeouts.election);
+                    let tells = whole && matched == self.own.tail().index && !told;
+                    if let Some(s) = self.role.leading_mut() {
+                        s.hands_over = true;
+                        s.handed_over_at = if tells { Some(now) } else { s.handed_over_at };
+                    }
+                    if tells {
                         self.send_in_term(heir, Content::TimeoutNow);
                     }
                 }

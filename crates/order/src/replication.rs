@@ -208,11 +208,12 @@ impl<S: LogStore> Group<S> {
     }
 
     /// A change of the voters must commit before anything is ordered after it (rule 8); a sequencer that leaves orders
-    /// nothing more, so that its heir can have the whole log.
+    /// nothing more, nor does an evicted one that has an heir: it can have the whole log then.
     pub(crate) fn ordering_blocked(&self) -> bool {
         let Some(s) = self.role.leading() else { return true };
         self.own.tail().voters_at > s.term_start && self.own.tail().voters_at > self.commit
             || s.leavers.contains_key(&self.me()) && !s.last_waits
+            || s.hands_over
     }
 
     pub(crate) fn order_blocked(&mut self) {

@@ -165,6 +165,8 @@ pub(crate) struct Sequencer {
     pub is_full: bool,
     /// The last ones with data want to leave, and wait for a copy to be complete. Judged by each `step_leave`.
     pub last_waits: bool,
+    /// It is to go, and its heir is getting the whole log. Judged by each `step_leave`.
+    pub hands_over: bool,
 }
 
 /// A node that asks to be let in, as its last request says.
@@ -222,6 +224,7 @@ impl Sequencer {
             handed_over_at: None,
             is_full: false,
             last_waits: false,
+            hands_over: false,
         }
     }
 }

@@ -547,6 +547,30 @@ fn evict(net: &mut Net, evicted: u8, hear: &[u8]) {
     }
 }
 
+/// It has no quiet moment: before it hears what its peers have got, it has ordered more.
+#[test]
+fn an_evicted_sequencer_hands_over_under_load() {
+    let mut net = Net::cluster(3);
+    let evicted = net.sequencer();
+    let leads = |net: &Net| net.nodes[&evicted].group.status().sequencer == Some(node(evicted));
+    net.propose(evicted, "x");
+    net.drain(evicted);
+    evict(&mut net, evicted, &[1, 2, 3]);
+    for _ in 0..2_000 {
+        let Some((from, to, message)) = net.next_message() else { continue };
+        if to == evicted && leads(&net) {
+            net.propose(evicted, "x");
+            net.drain(evicted);
+        }
+        let now = net.now;
+        net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(from), message);
+        net.drain(to);
+    }
+    assert!(!leads(&net));
+    net.run(Duration::from_secs(3));
+    assert!(net.nodes[&evicted].events.contains(&Event::Evicted));
+}
+
 /// Swarm seed 40000654: a machine was lost for good just before another member was evicted. Without the evicted one the rest was half of the
 /// voters, and waited for ever.
 #[test]
