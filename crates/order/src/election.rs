@@ -462,9 +462,10 @@ impl<S: LogStore> Group<S> {
             }
             return;
         }
+        // It was elected by evidence, whether or not a majority hears it now.
+        self.plan_repair(term, last);
         if majority {
             self.good_at = now;
-            self.plan_repair(term, last);
             if self.standing().is_doubled() {
                 // On its own branch a member that gives way may follow the other before that one's state is here, or is taken.
                 self.hear_of_rival(now);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use trireme_order::{Content, Envelope, Event, JoinState, LogEnd, LogStore, MemStore, Message, Phase};
+use trireme_order::{Content, Envelope, Event, JoinState, LogEnd, LogStore, MemStore, Message, Phase, Timeouts};
 use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, Uuid, VoterSet};
 
 use crate::net::*;
@@ -90,6 +90,24 @@ fn a_log_that_was_repaired_counts_once_it_is_synced_although_its_sequencer_is_go
             assert_eq!(net.nodes[&n].group.store().suspect(), None);
         }
     }
+}
+
+/// What makes the log whole is in that of its sequencer, which need not be heard by a majority now (seed 700284 of kind large).
+#[test]
+fn a_log_is_repaired_by_a_sequencer_without_a_majority() {
+    let mut net = Net::cluster(5);
+    let sequencer = net.sequencer();
+    let loser = other(&[sequencer]);
+    net.propose(sequencer, "acknowledged");
+    net.settle();
+    let lost = without_end(net.kill(loser), 1);
+    let others: Vec<u8> = (1..=5).filter(|n| ![sequencer, loser].contains(n)).collect();
+    others.into_iter().for_each(|n| drop(net.kill(n)));
+    // It hears nobody any more, and goes on for one timeout more.
+    net.run(Timeouts::default().election + Timeouts::default().heartbeat);
+    net.restart(loser, lost, 2, Seqno(0));
+    net.run(Duration::from_millis(250));
+    assert_eq!(net.nodes[&loser].group.store().suspect(), None);
 }
 
 /// The heir has the sequencer's log, but not on disk, so its own vote is no evidence. The leaver's would be, but it is gone (swarm seed 84023527).
