@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use trireme_order::{
-    BootstrapError, Class, Config, Event as GroupEvent, Group, JoinState, LogStore, Message, Phase, ReadId,
+    BootstrapError, Class, Config, Event as GroupEvent, Group, JoinState, LogStore, Message, Output, Phase, ReadId,
     SnapshotRequest,
 };
 use trireme_replicator::absent::Absent;
@@ -84,6 +84,13 @@ impl Input {
             | Input::Snapshot { .. } => None,
         }
     }
+}
+
+/// A large write set that is judged by a thread of its own, with the certification index.
+pub(crate) struct Errand {
+    pub judges: Output,
+    pub at: LogIndex,
+    pub done: bool,
 }
 
 /// One life of a node: everything that dies with the process.
@@ -173,6 +180,10 @@ pub(crate) struct Process {
     /// Streaming transactions of own clients, by operation.
     pub streams: BTreeMap<u64, OwnStream>,
     pub reads: BTreeMap<ReadId, ReadRecord>,
+    /// Until its end nothing that needs the certification index is carried out.
+    pub errand: Option<Errand>,
+    /// The outputs that wait for it, in order.
+    pub waiting: VecDeque<Output>,
     /// Requests and the application's state at the moment they were made.
     pub snapshots: Vec<(SnapshotRequest, bytes::Bytes)>,
     /// The newest acknowledgement that has come from each member.
@@ -436,9 +447,11 @@ pub(crate) enum Event {
         request: SnapshotRequest,
         app: bytes::Bytes,
     },
+    /// The certification index is back from the write set there.
     Judged {
         slot: usize,
         boot: u32,
+        at: LogIndex,
     },
     /// An applier, or an own client's thread, is done with this.
     Applied {
@@ -781,9 +794,9 @@ impl Cluster {
                     self.schedule_step(slot);
                 }
             }
-            Event::Judged { slot, boot } => {
-                if let Some(p) = self.life(slot, boot) {
-                    p.group.pause_delivery(false);
+            Event::Judged { slot, boot, at } => {
+                if let Some(errand) = self.life(slot, boot).and_then(|p| p.errand.as_mut()).filter(|e| e.at == at) {
+                    errand.done = true;
                     self.schedule_step(slot);
                 }
             }
@@ -975,6 +988,8 @@ impl Cluster {
             waiting_reads: Vec::new(),
             streams: BTreeMap::new(),
             reads: BTreeMap::new(),
+            errand: None,
+            waiting: VecDeque::new(),
             snapshots: Vec::new(),
             heard: BTreeMap::new(),
             refuses: BTreeSet::new(),

@@ -13,7 +13,7 @@ use trireme_replicator::{Offer, Position};
 use trireme_types::{Durability, EntryKind, Lineage, LogIndex, NodeId, Reader, Seqno, Term, Uuid, VoterSet};
 
 use crate::check::{Delivered, Judged, Outcome, Reach, What};
-use crate::cluster::{Asked, Cluster, Event, Input, Process, Slot, Stop, Sync};
+use crate::cluster::{Asked, Cluster, Errand, Event, Input, Process, Slot, Stop, Sync};
 use crate::database::Change;
 use crate::faults::lineage_of;
 use crate::judge::{Judge, Part, WriteSet};
@@ -52,6 +52,10 @@ impl Cluster {
             if self.failure.is_some() {
                 return;
             }
+        }
+        self.fetch_index(slot, boot);
+        if self.failure.is_some() {
+            return;
         }
         let now = self.slots[slot].local(self.now);
         if let Some(p) = self.life(slot, boot) {
@@ -180,14 +184,7 @@ impl Cluster {
             if count > OUTPUTS_MAX {
                 return self.fail(format!("n{slot}: more than {OUTPUTS_MAX} outputs in one drain"));
             }
-            let judging = self.judging_time(slot, &output);
-            self.output(slot, output);
-            if let Some(time) = judging {
-                if let Some(p) = self.life(slot, boot) {
-                    p.group.pause_delivery(true);
-                }
-                self.after(time, Event::Judged { slot, boot });
-            }
+            self.output_in_turn(slot, output);
             self.observe_log(slot);
             if self.failure.is_some() {
                 return;
@@ -342,13 +339,44 @@ impl Cluster {
 
     // --- outputs --------------------------------------------------------------------------------------------------
 
-    /// How long nothing more is to be delivered after this. The same write sets are large for all nodes. They are not drawn from the run's
+    /// A large write set goes to be judged, and what needs the index then waits for its verdict.
+    fn output_in_turn(&mut self, slot: usize, output: Output) {
+        let judging = self.judging_time(slot, &output);
+        let Some(p) = self.slots[slot].process.as_mut() else { return };
+        let needs_index = matches!(output, Output::Deliver(_) | Output::Event(GroupEvent::NeedSnapshot(_)));
+        if needs_index && p.errand.is_some() {
+            p.waiting.push_back(output);
+        } else if let Some((at, time)) = judging {
+            p.errand = Some(Errand { judges: output, at, done: false });
+            p.group.pause_delivery(true);
+            let boot = p.boot;
+            self.after(time, Event::Judged { slot, boot, at });
+        } else {
+            self.output(slot, output);
+        }
+    }
+
+    /// Goes on behind a large write set that has been judged.
+    fn fetch_index(&mut self, slot: usize, boot: u32) {
+        let Some(p) = self.life(slot, boot) else { return };
+        let Some(errand) = p.errand.take_if(|errand| errand.done) else { return };
+        p.group.pause_delivery(false);
+        self.output(slot, errand.judges);
+        while self.failure.is_none()
+            && let Some(p) = self.life(slot, boot).filter(|p| p.errand.is_none())
+            && let Some(output) = p.waiting.pop_front()
+        {
+            self.output_in_turn(slot, output);
+        }
+    }
+
+    /// Where the index goes with this, and how long it is away. The same write sets are large for all nodes. They are not drawn from the run's
     /// stream: the seeds do the same as before there were large ones.
-    fn judging_time(&self, slot: usize, output: &Output) -> Option<u64> {
+    fn judging_time(&self, slot: usize, output: &Output) -> Option<(LogIndex, u64)> {
         let Output::Deliver(Delivery::WriteSet { index, .. }) = output else { return None };
         let mut r = Rng::new(self.options.seed ^ mix(index.0));
         let large = self.options.large_share > 0.0 && r.chance(self.options.large_share);
-        large.then(|| Rng::new(r.next() ^ slot as u64).exp(self.options.judge_mean))
+        large.then(|| (*index, Rng::new(r.next() ^ slot as u64).exp(self.options.judge_mean)))
     }
 
     fn output(&mut self, slot: usize, output: Output) {

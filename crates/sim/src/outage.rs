@@ -146,6 +146,9 @@ impl Cluster {
         self.withdraw(slot);
         if let Some(p) = &mut self.slots[slot].process {
             (p.primary, p.synced) = (false, false);
+            // The next incarnation has an index of its own.
+            p.errand = None;
+            p.waiting.clear();
             p.replicator.handle_non_primary();
         }
         self.drop_held(slot);
