@@ -903,6 +903,7 @@ impl Cluster {
         let options = self.options.clone();
         let seed = self.rng.next();
         self.slots[slot].incarnation = incarnation;
+        self.slots[slot].wished = self.slots[slot].weight;
         self.install(slot);
         self.settle(slot);
         let config = self.config(slot);
@@ -910,7 +911,6 @@ impl Cluster {
         let s = &mut self.slots[slot];
         assert!(s.process.is_none() && s.ending.is_none(), "slot {slot} already runs");
         s.boot += 1;
-        s.wished = s.weight;
         (s.paused, s.hangs) = (false, false);
         s.sick = Sickness::default();
         s.out = false;

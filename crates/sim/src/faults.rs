@@ -661,7 +661,7 @@ impl Cluster {
     fn has_end_of(&self, slot: usize, other: usize) -> bool {
         let (log, other) = (self.slots[slot].store(), self.slots[other].store());
         let end = other.last();
-        log.last() >= end && log.term_at(end) == other.term_at(end)
+        log.written() >= end && log.term_at(end) == other.term_at(end)
     }
 
     /// May a process die, and with it its memory of others? Not while one of those needs it, because an old copy of its disk was put back.
@@ -1046,9 +1046,9 @@ pub(crate) fn seqno_at(store: &Store, index: LogIndex) -> Seqno {
     entry.and_then(|e| e.first().map(|e| e.header.seqno)).unwrap_or(store.base().seqno)
 }
 
-/// Does this log hold the entry of that term at `index`, or begin behind it?
+/// Does this log hold the entry of that term at `index`, also after a death, or begin behind it?
 fn gets_to(log: &Store, index: LogIndex, term: Option<Term>) -> bool {
-    log.base().index >= index || term.is_some() && log.term_at(index) == term
+    log.base().index >= index || term.is_some() && log.written() >= index && log.term_at(index) == term
 }
 
 /// By what one log goes before another in an election: the greater one does.
