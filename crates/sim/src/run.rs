@@ -229,6 +229,9 @@ impl Cluster {
             return self.fail("nobody has data any more".into());
         }
         let ok = self.probe(bound);
+        if !ok && self.failure.is_none() && self.logs_begin_behind_half_done_data() {
+            return self.situations.arose(Situation::HalfDoneBehind);
+        }
         if !ok && self.failure.is_none() {
             return self.fail(format!("new write sets did not commit everywhere within {}s", bound / SEC));
         }
@@ -257,8 +260,16 @@ impl Cluster {
         here().any(|s| s.db.half_done_at().is_some_and(|at| at > end(at).0))
     }
 
+    /// Nobody has whole data, and those that a statement was cut off in have no log any more that goes on from them: a component without data had
+    /// dropped what lies between before they came. A person looks at them.
+    fn logs_begin_behind_half_done_data(&self) -> bool {
+        let begins_behind = |s: &Slot| s.db.half_done_at().is_some_and(|at| s.store().base().seqno.0 > at);
+        let mut here = self.servers_left().map(|slot| &self.slots[slot]);
+        here.clone().all(|s| !s.db.valid && (!s.db.half_done || begins_behind(s))) && here.any(|s| s.db.half_done)
+    }
+
     /// Those that are not dead for good.
-    fn servers_left(&self) -> impl Iterator<Item = usize> {
+    fn servers_left(&self) -> impl Iterator<Item = usize> + Clone {
         (0..self.slots.len() - self.options.arbitrators).filter(|slot| !self.slots[*slot].dead)
     }
 
@@ -476,7 +487,7 @@ impl Cluster {
 
     /// Equal data everywhere, every promise kept, logs equal where they overlap.
     pub fn final_check(&mut self) {
-        if self.nobody_has_data() || self.only_a_person_can_repair() {
+        if self.nobody_has_data() || self.only_a_person_can_repair() || self.logs_begin_behind_half_done_data() {
             return;
         }
         let running: Vec<usize> = (0..self.slots.len()).filter(|&i| self.slots[i].process.is_some()).collect();

@@ -110,6 +110,8 @@ situations! {
     /// … that reach further than all logs, for a person to look at: such a run has no common view in the end. Too seldom for a floor; a test in
     /// `run.rs` has it.
     HalfDoneAhead = "half-done data ahead of all logs": 0,
+    /// … that end before all logs begin, likewise, and nobody has others.
+    HalfDoneBehind = "half-done data behind all logs": 0,
     /// The data that are left end before the logs begin: a person said in the end that the cluster goes on from them.
     PersonDecided = "person goes on from old data": 0,
     /// … once the arbitrator was stopped that has what the servers can no longer be given.
@@ -222,6 +224,7 @@ impl Situation {
     fn ceiling(self) -> Option<u64> {
         match self {
             Situation::HalfDoneAhead => Some(1),
+            Situation::HalfDoneBehind => Some(1),
             Situation::PersonDecided => Some(4),
             Situation::ArbitratorStopped => Some(1),
             Situation::ForcedAgain => Some(4),
