@@ -378,6 +378,7 @@ impl<S: LogStore> Group<S> {
             return false;
         }
         self.become_keeping();
+        self.spoil_repair(base.index);
         self.begin_at(base);
         self.renew_session();
         self.become_leaderless();

@@ -10,6 +10,7 @@ use trireme_types::{
 
 use crate::group::Group;
 use crate::mutant::Mutant;
+use crate::role::Handover;
 use crate::timers::Timer;
 use crate::voters::{after_leave, next_voters};
 use crate::{Content, Event, LogStore, Message, Output, Phase};
@@ -18,6 +19,16 @@ use crate::{Content, Event, LogStore, Message, Output, Phase};
 /// others went, takes away nothing: that could be the majority.
 fn granted(has: Weight, wish: Weight, limit: Option<Weight>) -> Weight {
     limit.map_or(wish, |limit| wish.min(limit.max(has)))
+}
+
+/// What a sequencer that is to go has found.
+enum OwnLeave {
+    /// Nothing else changes before it has handed over, or is out.
+    Waits,
+    /// Nobody else could order.
+    NoHeir,
+    /// Its heir does not get on. Other changes need not wait for that.
+    GoesOn,
 }
 
 impl<S: LogStore> Group<S> {
@@ -237,16 +248,17 @@ impl<S: LogStore> Group<S> {
 
     fn step_leave(&mut self, now: Timestamp) -> bool {
         let Some(s) = self.role.leading_mut() else { return false };
-        let handed_over = std::mem::take(&mut s.hands_over);
-        let stepped = self.step_leavers(now);
-        if handed_over {
-            // Where its heir is gone, it orders again.
+        let before = std::mem::take(&mut s.handover);
+        let stepped = self.step_leavers(now, before);
+        if before != Handover::Nobody {
+            // Where its heir is gone, or does not get on, it orders again.
             self.order_blocked();
         }
         stepped
     }
 
-    fn step_leavers(&mut self, now: Timestamp) -> bool {
+    /// `handover`: as the last step left it.
+    fn step_leavers(&mut self, now: Timestamp, handover: Handover) -> bool {
         let me = self.me();
         let Some(s) = self.role.leading() else { return false };
         let view = &self.own.tail().view;
@@ -270,7 +282,9 @@ impl<S: LogStore> Group<S> {
         if let Some(s) = self.role.leading_mut() {
             s.last_waits = !last.is_empty();
         }
-        let Some(s) = self.role.leading() else { return false };
+        if !self.leads() {
+            return false;
+        }
         let view = &self.own.tail().view;
         if leavers.is_empty() {
             return false;
@@ -279,43 +293,18 @@ impl<S: LogStore> Group<S> {
             // Formed again by voters that are not in the view yet: they enter first, or it would be empty.
             return false;
         }
-        let staying: Vec<NodeId> =
-            view.members.iter().filter(|m| !leavers.contains(&m.node) && self.alive(now, m)).map(|m| m.node).collect();
         if leavers.contains(&me) {
-            // A leaving sequencer hands over first; the last one out writes nothing (rule 11).
-            let heir = staying
-                .iter()
-                .filter(|n| self.own.tail().voters.weight(**n) > 0 && !self.kind_of(**n).is_arbitrator())
-                .filter_map(|n| s.progress.get(n).map(|p| (self.says_whole(*n), p.matched, *n)))
-                .max();
-            // An evicted one goes on meanwhile if its heir's log is in doubt: nothing says how long that is.
-            let waits = s.leavers.contains_key(&me);
-            match heir.filter(|(whole, ..)| *whole || waits) {
-                None if staying.is_empty() => self.become_left(),
-                // The last one with data writes nothing either: its arbitrators alone could never go on.
-                None if staying.iter().all(|n| self.kind_of(*n).is_arbitrator()) => {
-                    if self.commit == self.own.tail().index {
-                        self.become_left();
-                    }
-                }
-                // Nobody left that could order: after linger this counts as a failure.
-                None => return false,
-                // It would stand with a shorter log and could not win. Nothing new is ordered, so it gets there. Or its log may lack what it
-                // acknowledged: this one is evidence for it, and is gone then.
-                Some((whole, matched, heir)) => {
-                    let told = s.handed_over_at.is_some_and(|at| now.since(at) <= self.cfg.timeouts.election);
-                    let tells = whole && matched == self.own.tail().index && !told;
-                    if let Some(s) = self.role.leading_mut() {
-                        s.hands_over = true;
-                        s.handed_over_at = if tells { Some(now) } else { s.handed_over_at };
-                    }
-                    if tells {
-                        self.send_in_term(heir, Content::TimeoutNow);
-                    }
-                }
+            match self.step_own_leave(now, &leavers, handover) {
+                OwnLeave::Waits => return true,
+                OwnLeave::NoHeir => return false,
+                OwnLeave::GoesOn => leavers.retain(|n| *n != me),
             }
-            return true;
+            if leavers.is_empty() {
+                return false;
+            }
         }
+        let view = &self.own.tail().view;
+        let staying = self.staying(now, &leavers);
         if leavers.iter().any(|n| self.own.tail().voters.contains(*n)) {
             let asked = leavers.iter().filter_map(|n| view.get(*n)).filter_map(|m| self.is_to_go_since(m)).max();
             if !asked.is_none_or(|at| self.voters_have_answered(&staying, at)) {
@@ -380,6 +369,63 @@ impl<S: LogStore> Group<S> {
     /// Is an evicted member in the view still?
     pub(crate) fn evicts_a_member(&self) -> bool {
         self.own.tail().view.members.iter().any(|m| self.evicted.contains_key(&m.uuid()))
+    }
+
+    /// The members of the newest view that are alive, without these.
+    fn staying(&self, now: Timestamp, leavers: &[NodeId]) -> Vec<NodeId> {
+        let stays = |m: &&Member| !leavers.contains(&m.node) && self.alive(now, m);
+        self.own.tail().view.members.iter().filter(stays).map(|m| m.node).collect()
+    }
+
+    /// A leaving sequencer hands over first; the last one out writes nothing (rule 11). So does one that was evicted.
+    fn step_own_leave(&mut self, now: Timestamp, leavers: &[NodeId], handover: Handover) -> OwnLeave {
+        let staying = self.staying(now, leavers);
+        let Some(s) = self.role.leading() else { return OwnLeave::NoHeir };
+        let leaves = s.leavers.contains_key(&self.me());
+        let heir = staying
+            .iter()
+            .filter(|n| self.own.tail().voters.weight(**n) > 0 && !self.kind_of(**n).is_arbitrator())
+            .filter_map(|n| s.progress.get(n).map(|p| (self.may_be_whole(*n), p.matched, *n)))
+            // An evicted one votes for its heir, and is whole.
+            .max_by_key(|(whole, matched, n)| (leaves && *whole, *matched, *whole, *n));
+        let Some((whole, matched, heir)) = heir else {
+            if staying.is_empty() {
+                self.become_left();
+                return OwnLeave::Waits;
+            }
+            // The last one with data writes nothing either: its arbitrators alone could never go on.
+            if staying.iter().all(|n| self.kind_of(*n).is_arbitrator()) {
+                if self.commit == self.own.tail().index {
+                    self.become_left();
+                }
+                return OwnLeave::Waits;
+            }
+            // Nobody left that could order: after linger this counts as a failure.
+            return OwnLeave::NoHeir;
+        };
+        let (election, suspect) = (self.cfg.timeouts.election, self.cfg.timeouts.suspect);
+        // A shorter log could not win. One that may lack what it acknowledged needs this one as evidence, which is gone once it has left.
+        let is_ready = matched == self.own.tail().index && (whole || !leaves);
+        let told = s.handed_over_at.is_some_and(|at| now.since(at) <= election);
+        let next = match handover {
+            Handover::Nobody => Handover::Holds(now),
+            // A leave ends with `linger`. Nothing says how long an evicted one would stand still for an heir whose disk hangs.
+            Handover::Holds(since) if !leaves && now.since(since) > suspect => Handover::Lapsed(now),
+            Handover::Lapsed(since) if now.since(since) > 10 * suspect => Handover::Holds(now),
+            Handover::Holds(_) | Handover::Lapsed(_) => handover,
+        };
+        if handover == Handover::Nobody && !is_ready {
+            let name = self.names_of(&[heir]);
+            self.log(false, format!("{name} is to order from here on, once its write-set log has all that is in this one, and is on disk"));
+        }
+        if let Some(s) = self.role.leading_mut() {
+            s.handover = next;
+            s.handed_over_at = if is_ready && !told { Some(now) } else { s.handed_over_at };
+        }
+        if is_ready && !told {
+            self.send_in_term(heir, Content::TimeoutNow);
+        }
+        if matches!(next, Handover::Lapsed(_)) { OwnLeave::GoesOn } else { OwnLeave::Waits }
     }
 
     /// Sequencer: since when is it known that this member is to go? An eviction is older than the term, perhaps, and those that stay answer

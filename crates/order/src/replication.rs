@@ -12,6 +12,7 @@ use crate::group::Group;
 use crate::message::WireEntry;
 use crate::mutant::Mutant;
 use crate::proposals::Proposed;
+use crate::role::Handover;
 use crate::suspicion::Lack;
 use crate::timers::Timer;
 use crate::{Append, Content, Envelope, LogStore, Phase};
@@ -213,7 +214,7 @@ impl<S: LogStore> Group<S> {
         let Some(s) = self.role.leading() else { return true };
         self.own.tail().voters_at > s.term_start && self.own.tail().voters_at > self.commit
             || s.leavers.contains_key(&self.me()) && !s.last_waits
-            || s.hands_over
+            || matches!(s.handover, Handover::Holds(_))
     }
 
     pub(crate) fn order_blocked(&mut self) {

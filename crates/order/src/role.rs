@@ -165,8 +165,20 @@ pub(crate) struct Sequencer {
     pub is_full: bool,
     /// The last ones with data want to leave, and wait for a copy to be complete. Judged by each `step_leave`.
     pub last_waits: bool,
-    /// It is to go, and its heir is getting the whole log. Judged by each `step_leave`.
-    pub hands_over: bool,
+    /// Judged by each `step_leave`.
+    pub handover: Handover,
+}
+
+/// The way from a sequencer that is to go to its heir.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Handover {
+    /// It stays, or there is no heir.
+    #[default]
+    Nobody,
+    /// Nothing more is ordered, so that the heir can have the whole log; and since when.
+    Holds(Timestamp),
+    /// It was evicted, and the heir did not get there in time: it orders on for a while. Since when.
+    Lapsed(Timestamp),
 }
 
 /// A node that asks to be let in, as its last request says.
@@ -224,7 +236,7 @@ impl Sequencer {
             handed_over_at: None,
             is_full: false,
             last_waits: false,
-            hands_over: false,
+            handover: Handover::Nobody,
         }
     }
 }

@@ -190,6 +190,12 @@ impl<S: LogStore> Group<S> {
         self.peers.get(&node).and_then(|p| p.told()).is_some_and(|p| p.whole)
     }
 
+    /// The same where it may be. A build without `WAITS_FOR_ALL` does not say when its log becomes whole.
+    pub(crate) fn may_be_whole(&self, node: NodeId) -> bool {
+        let tells = self.peers.get(&node).is_some_and(|p| p.levels.max >= Level::WAITS_FOR_ALL);
+        self.says_whole(node) || !tells
+    }
+
     pub(crate) fn mandate(&self, now: Timestamp, votes: &Votes) -> Option<Mandate> {
         if !self.quorum(|n| votes.contains_key(&n)) {
             return None;
@@ -680,6 +686,10 @@ impl<S: LogStore> Group<S> {
         // A suspect log may have lost entries with the power. But no term is lost with it: that is synced in every mode.
         let lack = if suspect && !forgot && !lacks_fork { Lack::Entries } else { Lack::Voters };
         if suspect && !forgot {
+            if lacks_fork {
+                // It is of another branch than what the log was compared with.
+                self.suspicion.repair = None;
+            }
             self.note_lack(lack);
             return;
         }

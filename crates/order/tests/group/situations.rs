@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use trireme_order::{Content, Envelope, Event, JoinState, LogStore, MemStore, Message, Phase, ReadId};
+use trireme_order::{Config, Content, Envelope, Event, JoinState, LogStore, MemStore, Message, Phase, ReadId};
 use trireme_types::{
     Durability, Entry, EntryHeader, EntryKind, HardState, Incarnation, MemberKind, NodeId, ProposalNumber, Seqno,
     Session, Uuid, Voter, VoterSet, Weight, Writer,
@@ -569,6 +569,34 @@ fn an_evicted_sequencer_hands_over_under_load() {
     assert!(!leads(&net));
     net.run(Duration::from_secs(3));
     assert!(net.nodes[&evicted].events.contains(&Event::Evicted));
+}
+
+/// The only one that could order in its place has a disk that hangs.
+#[test]
+fn an_evicted_sequencer_does_not_stand_still_for_an_heir_that_does_not_get_on() {
+    let mut net = Net::new();
+    let config = |n: u8, weight: u8| {
+        let mut cfg = Config { durability: Durability::Disk, ..Net::config(n) };
+        cfg.me.weight = Weight(weight);
+        cfg
+    };
+    net.start(1, config(1, 2), MemStore::new(), None);
+    net.nodes.get_mut(&1).unwrap().group.bootstrap(net.now, HISTORY, Seqno(0)).unwrap();
+    net.settle();
+    net.enter(2, config(2, 1), MemStore::new(), None);
+    net.run(Duration::from_secs(2));
+    assert_eq!((net.sequencer(), net.phase(2)), (1, Phase::Primary));
+    net.stalled.push(2);
+    net.propose(1, "before");
+    net.drain(1);
+    evict(&mut net, 1, &[1, 2]);
+    net.run(Duration::from_secs(1));
+    net.propose(1, "after");
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.bodies(1), ["before", "after"]);
+    net.stalled.clear();
+    net.run(Duration::from_secs(60));
+    assert!(net.nodes[&1].events.contains(&Event::Evicted), "its heir gets on again");
 }
 
 /// Swarm seed 40000654: a machine was lost for good just before another member was evicted. Without the evicted one the rest was half of the

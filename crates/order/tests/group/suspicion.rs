@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use trireme_order::{Content, Envelope, Event, JoinState, LogEnd, LogStore, MemStore, Message, Phase, Timeouts};
-use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, Uuid, VoterSet};
+use trireme_order::{
+    Config, Content, Envelope, Event, JoinState, LogEnd, LogStore, MemStore, Message, Phase, Timeouts,
+};
+use trireme_types::{Entry, EntryKind, HardState, Incarnation, Level, LogIndex, Reader, Seqno, Uuid, VoterSet};
 
 use crate::net::*;
 
@@ -90,6 +92,39 @@ fn a_log_that_was_repaired_counts_once_it_is_synced_although_its_sequencer_is_go
             assert_eq!(net.nodes[&n].group.store().suspect(), None);
         }
     }
+}
+
+/// A build of before does not say when its log becomes whole. The leaver is there to vote for it.
+#[test]
+fn a_leaver_does_not_wait_for_a_word_that_its_heir_does_not_know() {
+    let before = |n: u8, incarnation| {
+        let mut cfg = Config { level_hold: Level::NAMED_TERMS, ..Net::config(n) };
+        cfg.me.incarnation = Incarnation(incarnation);
+        cfg.levels.max = if n == 2 { Level::NAMED_TERMS } else { cfg.levels.max };
+        cfg
+    };
+    let (sequencer, heir) = (1, 2);
+    let mut net = Net::new();
+    net.start(sequencer, before(sequencer, 1), MemStore::new(), None);
+    net.nodes.get_mut(&sequencer).unwrap().group.bootstrap(net.now, HISTORY, Seqno(0)).unwrap();
+    net.settle();
+    net.enter(heir, before(heir, 1), MemStore::new(), None);
+    net.run(Duration::from_secs(2));
+    net.propose(sequencer, "acknowledged");
+    net.settle();
+    let lost = without_end(net.kill(heir), 1);
+    net.stalled.push(heir);
+    net.enter(heir, before(heir, 2), lost, Some(Seqno(0)));
+    net.run(Duration::from_secs(1));
+    let now = net.now;
+    net.nodes.get_mut(&sequencer).unwrap().group.leave(now);
+    net.drain(sequencer);
+    net.run(Duration::from_secs(1));
+    assert_ne!(net.nodes[&sequencer].group.status().sequencer, Some(node(sequencer)), "it has handed over");
+    net.stalled.clear();
+    net.run(Duration::from_secs(2));
+    assert!(net.nodes[&sequencer].events.contains(&Event::Left));
+    assert_eq!(net.nodes[&heir].group.status().sequencer, Some(node(heir)));
 }
 
 /// What makes the log whole is in that of its sequencer, which need not be heard by a majority now (seed 700284 of kind large).
