@@ -3,7 +3,7 @@
 use trireme_types::{Incarnation, Member, NodeId, Reader, Seqno, Uuid, View, Writer};
 
 use crate::flow;
-use crate::message::AppMessage;
+use crate::message::{AppMessage, OpenVote};
 use crate::roster::Roster;
 use crate::votes::ErrorClass;
 
@@ -34,8 +34,8 @@ fn all_messages() -> Vec<AppMessage> {
         AppMessage::Vote { seqno: Seqno(5), class: ErrorClass(77), text: "error".into() },
         AppMessage::Evict { member: Uuid([3; 16]) },
         AppMessage::Lagging { node: node(2), seqno: Seqno(7) },
-        AppMessage::CloseVote { seqno: Seqno(5), failed: None },
-        AppMessage::CloseVote { seqno: Seqno(5), failed: Some(vec![node(1), node(2)]) },
+        AppMessage::CloseVote { seqno: Seqno(5), as_of: None },
+        AppMessage::CloseVote { seqno: Seqno(5), as_of: Some(OpenVote { view: 3, failed: vec![node(1), node(2)] }) },
         AppMessage::NoData,
     ]
 }

@@ -4,6 +4,16 @@ use trireme_types::{DecodeError, NodeId, Reader, Seqno, Uuid, Writer};
 
 use crate::votes::ErrorClass;
 
+/// An open vote as the member saw it that proposed its end. In another view, after it has begun anew, or after another one has failed, that proposal
+/// says nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenVote {
+    /// The number of the view.
+    pub view: u64,
+    /// Those that have failed, in order.
+    pub failed: Vec<NodeId>,
+}
+
 /// A member's ordered message that takes no seqno.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AppMessage {
@@ -50,11 +60,11 @@ pub enum AppMessage {
         node: NodeId,
         seqno: Seqno,
     },
-    /// The vote on `seqno` has been open for long enough (rule 28). It names the members that have failed there, in order: a vote that has begun anew
-    /// since, or in which another one has failed, stays open. From [`trireme_types::Level::WAITS_FOR_ALL`] on; `None` before that: whoever it is.
+    /// The vote on `seqno` has been open for long enough (rule 28). `as_of`: from [`trireme_types::Level::WAITS_FOR_ALL`] on; before that it ends the
+    /// vote however that stands.
     CloseVote {
         seqno: Seqno,
-        failed: Option<Vec<NodeId>>,
+        as_of: Option<OpenVote>,
     },
     /// The sender has no data, and no vote waits for it. From [`trireme_types::Level::WAITS_FOR_ALL`] on.
     NoData,
@@ -104,14 +114,15 @@ impl AppMessage {
                 w.uuid(node.0);
                 w.u64(seqno.0);
             }
-            AppMessage::CloseVote { seqno, failed: None } => {
+            AppMessage::CloseVote { seqno, as_of: None } => {
                 w.u8(13);
                 w.u64(seqno.0);
             }
             AppMessage::NoData => w.u8(14),
-            AppMessage::CloseVote { seqno, failed: Some(failed) } => {
+            AppMessage::CloseVote { seqno, as_of: Some(OpenVote { view, failed }) } => {
                 w.u8(15);
                 w.u64(seqno.0);
+                w.u64(*view);
                 w.u32(failed.len() as u32);
                 failed.iter().for_each(|node| w.uuid(node.0));
             }
@@ -138,11 +149,14 @@ impl AppMessage {
             10 => AppMessage::HalfDone { position: r.seqno()? },
             11 => AppMessage::GoOnHalfDone,
             12 => AppMessage::Lagging { node: NodeId(r.uuid()?), seqno: r.seqno()? },
-            13 => AppMessage::CloseVote { seqno: r.seqno()?, failed: None },
+            13 => AppMessage::CloseVote { seqno: r.seqno()?, as_of: None },
             14 => AppMessage::NoData,
             15 => AppMessage::CloseVote {
                 seqno: r.seqno()?,
-                failed: Some((0..r.count(1024)?).map(|_| r.uuid().map(NodeId)).collect::<Result<_, _>>()?),
+                as_of: Some(OpenVote {
+                    view: r.u64()?,
+                    failed: (0..r.count(1024)?).map(|_| r.uuid().map(NodeId)).collect::<Result<_, _>>()?,
+                }),
             },
             _ => return Err(DecodeError::Invalid("member message")),
         };

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use trireme_surface::texts;
 use trireme_types::{DecodeError, Incarnation, Level, Member, NodeId, Reader, Seqno, Uuid, View, Writer, printable};
 
-use crate::message::AppMessage;
+use crate::message::{AppMessage, OpenVote};
 use crate::votes::ErrorClass;
 
 /// Node states as `wsrep_local_state` and the log lines name them.
@@ -219,9 +219,13 @@ impl Roster {
         classes.filter(|(_, class)| **class != ErrorClass::SUCCESS).map(|(node, _)| *node).collect()
     }
 
+    fn open_vote(&self, seqno: Seqno) -> OpenVote {
+        OpenVote { view: self.view.number, failed: self.failed_at(seqno) }
+    }
+
     /// The end of the vote on `seqno`, as it stands now.
     pub fn closing(&self, seqno: Seqno) -> AppMessage {
-        AppMessage::CloseVote { seqno, failed: self.waits_for_all().then(|| self.failed_at(seqno)) }
+        AppMessage::CloseVote { seqno, as_of: self.waits_for_all().then(|| self.open_vote(seqno)) }
     }
 
     /// Does a member that is known to have data stay when those that failed at `seqno` leave? `outvoted` leave anyway.
@@ -440,7 +444,7 @@ impl Roster {
                 self.move_cut(&mut effects);
             }
             AppMessage::Lagging { node, seqno } => self.exclude(node, seqno, &mut effects),
-            AppMessage::CloseVote { seqno, failed } => self.close_vote(seqno, failed, &mut effects),
+            AppMessage::CloseVote { seqno, as_of } => self.close_vote(seqno, as_of, &mut effects),
             AppMessage::Vote { seqno, class, text } => self.vote(from, seqno, class, &text, at, &mut effects),
             AppMessage::Evict { member } => self.evict(member, &mut effects),
         }
@@ -680,10 +684,15 @@ impl Roster {
     /// stands alone with it, as far as anybody knows, and leaves. Nothing is decided for those that have not got there: an
     /// error that they find begins another vote. (To count the silent as successes, or not at all, would let one sick member
     /// or one slow moment throw out all the others.)
-    fn close_vote(&mut self, seqno: Seqno, failed: Option<Vec<NodeId>>, effects: &mut Vec<Effect>) {
+    fn close_vote(&mut self, seqno: Seqno, as_of: Option<OpenVote>, effects: &mut Vec<Effect>) {
         let losers = self.failed_at(seqno);
-        // A proposal that was long on its way is not about those that have failed since: they may be the last ones with data.
-        if failed.is_some_and(|failed| failed != losers) || self.votes.remove(&seqno).is_none() {
+        // A proposal that was long on its way is not about those that have failed since: they may be the last ones with data. Nor does it know who
+        // has come or gone meanwhile; after a loss of the majority a vote has its whole time once more.
+        let as_it_stands = match as_of {
+            Some(as_of) => as_of == self.open_vote(seqno),
+            None => !self.waits_for_all(),
+        };
+        if !as_it_stands || self.votes.remove(&seqno).is_none() {
             return;
         }
         self.forget_votes_of(&losers, seqno);
@@ -1016,6 +1025,22 @@ mod tests {
                 "as every member of such a group decides"
             );
         }
+    }
+
+    /// Its proposer lost the majority, and sends again what nobody has ordered: the others may be about to fail alike.
+    #[test]
+    fn the_end_of_a_vote_is_not_that_of_another_view() {
+        let mut r = roster(&["n1", "n2", "n3"]);
+        r.set_level(Level::WAITS_FOR_ALL);
+        sync(&mut r, &[1, 2, 3]);
+        cast(&mut r, 1, 77);
+        let message = r.closing(Seqno(5));
+        let next = View { number: r.view().number + 1, ..r.view().clone() };
+        r.apply_view(&next);
+        assert_eq!(dismissed(&r.apply(node(3), message, Seqno(9))), None);
+        let before_levels = AppMessage::CloseVote { seqno: Seqno(5), as_of: None };
+        assert_eq!(dismissed(&r.apply(node(3), before_levels, Seqno(9))), None);
+        assert_eq!(close(&mut r), Some(vec![node(1)]));
     }
 
     #[test]

@@ -724,7 +724,7 @@ fn who_is_back_answers_as_its_data_are_and_asks_about_what_it_failed_at() {
         "{begun:?}"
     );
     // Nobody has confirmed it in time.
-    let closed = s.say(2, AppMessage::CloseVote { seqno: Seqno(5), failed: None });
+    let closed = s.say(2, AppMessage::CloseVote { seqno: Seqno(5), as_of: None });
     assert_eq!(closed, [Effect::Contradicted { seqno: Seqno(5), held: ErrorClass(77) }]);
 }
 
@@ -745,7 +745,7 @@ fn a_vote_that_begins_anew_after_a_dismissal_has_its_whole_time() {
     assert_eq!(closes(&mut s, 100), 0);
     assert_eq!(closes(&mut s, 111), 1);
     assert_eq!(closes(&mut s, 113), 0, "the first is on its way");
-    s.say(1, AppMessage::CloseVote { seqno: Seqno(9), failed: None });
+    s.say(1, AppMessage::CloseVote { seqno: Seqno(9), as_of: None });
     s.say(3, vote(9, 77));
     assert_eq!(closes(&mut s, 114), 0);
     assert_eq!(closes(&mut s, 123), 0);
@@ -860,7 +860,7 @@ fn a_server_that_failed_while_nobody_could_hear_it_is_asked_about_and_votes() {
     s.say(1, said.iter().find(own).expect("nobody has heard of it").clone());
     // It is beyond its floor, and so the server's ballots compare.
     let lost = Effect::VoteDismissed { seqno: Seqno(5), lost: true };
-    assert_eq!(s.say(2, AppMessage::CloseVote { seqno: Seqno(5), failed: None }), [lost]);
+    assert_eq!(s.say(2, AppMessage::CloseVote { seqno: Seqno(5), as_of: None }), [lost]);
 }
 
 #[test]
@@ -871,7 +871,7 @@ fn an_error_that_was_dismissed_in_an_earlier_life_is_not_of_the_data_that_come()
         s.say(n, AppMessage::Joined);
     }
     s.say(1, vote(3, 77));
-    let dismissed = s.say(2, AppMessage::CloseVote { seqno: Seqno(3), failed: None });
+    let dismissed = s.say(2, AppMessage::CloseVote { seqno: Seqno(3), as_of: None });
     assert_eq!(dismissed, [Effect::VoteDismissed { seqno: Seqno(3), lost: false }]);
 }
 
