@@ -21,7 +21,7 @@ fn granted(has: Weight, wish: Weight, limit: Option<Weight>) -> Weight {
     limit.map_or(wish, |limit| wish.min(limit.max(has)))
 }
 
-/// What a sequencer that is to go has found.
+/// The next step of a sequencer that is to go.
 enum OwnLeave {
     /// Nothing else changes before it has handed over, or is out.
     Waits,

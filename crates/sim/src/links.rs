@@ -107,7 +107,7 @@ impl Cluster {
             incoming: String::new(),
             address: format!("n{slot}:4567"),
             segment: 0,
-            // What an operator has set lasts as long as the process.
+            // An operator's setting lasts as long as the process.
             weight: Weight(s.wished),
             kind: if self.options.is_arbitrator(slot) { MemberKind::Arbitrator } else { MemberKind::Data },
         }

@@ -127,7 +127,7 @@ fn a_leaver_does_not_wait_for_a_word_that_its_heir_does_not_know() {
     assert_eq!(net.nodes[&heir].group.status().sequencer, Some(node(heir)));
 }
 
-/// What makes the log whole is in that of its sequencer, which need not be heard by a majority now (seed 700284 of kind large).
+/// Its sequencer has all that makes the log whole, and need not be heard by a majority now (seed 700284 of kind large).
 #[test]
 fn a_log_is_repaired_by_a_sequencer_without_a_majority() {
     let mut net = Net::cluster(5);
