@@ -268,9 +268,9 @@ pub(crate) struct Slot {
     pub copy: Option<Copy>,
     /// Its acknowledgements, in all its lives.
     pub acked: Acks,
-    /// An old copy was put back: so far the log reached before.
+    /// An old copy was put back, or a state that ends earlier took its place: so far the log reached before.
     pub held_once: LogIndex,
-    /// The same: what it had acknowledged.
+    /// An old copy was put back: what it had acknowledged.
     pub forgot: (Term, LogIndex),
     /// The newest entry that landed in its log.
     pub appended: LogIndex,

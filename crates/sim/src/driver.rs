@@ -491,6 +491,13 @@ impl Cluster {
             Delivery::Reset { base } => {
                 self.note_snapshot_arrived(slot);
                 self.note_synced(slot, base.index);
+                let s = &mut self.slots[slot];
+                let (branch, end) = (base.lineage.branch(base.history), s.store().last());
+                if let Some((_, upto)) = s.acked.get(&branch).copied().filter(|(_, upto)| *upto > end) {
+                    // The state ends before the log that it took the place of, which is in doubt from then on (rule 12). The words about that log
+                    // were true.
+                    s.held_once = s.held_once.max(upto);
+                }
                 let incarnation = self.slots[slot].incarnation;
                 let Some(p) = &mut self.slots[slot].process else { return };
                 let position = Position { history: base.history, seqno: base.seqno };
