@@ -1,7 +1,6 @@
 //! The storage engine confirms every position: what files and options say is a claim (rule 31).
 
-use std::fs::{self, OpenOptions};
-use std::os::fd::AsRawFd;
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::thread;
 
@@ -240,7 +239,7 @@ fn a_statement_of_others_that_cannot_be_marked_ends_the_server() {
     let hosts = cluster.start();
     let before = hosts[0].commit("a", "stands");
     hosts[1].reach(before);
-    break_open_state_file(&cluster, 1);
+    break_state_file(&cluster, 1);
     hosts[0].toi(1, "t", "ALTER", b"").unwrap();
     hosts[1].wait("the end", |s| s.ended.as_ref().is_some_and(|why| why.contains("cannot be marked in grastate.dat")));
     assert_eq!(hosts[1].lock().tables.position(), before, "it was not executed");
@@ -260,7 +259,7 @@ fn a_statement_that_cannot_be_marked_once_it_is_ordered_ends_the_server() {
     thread::scope(|scope| {
         let told = scope.spawn(|| hosts[1].toi(1, "t", "ALTER", b""));
         hosts[0].reach(before + 1);
-        break_open_state_file(&cluster, 1);
+        break_state_file(&cluster, 1);
         release.send(()).unwrap();
         assert_eq!(told.join().unwrap(), Err(Code::NodeFail));
     });
@@ -269,23 +268,6 @@ fn a_statement_that_cannot_be_marked_once_it_is_ordered_ends_the_server() {
     for host in hosts {
         host.stop();
     }
-}
-
-/// The disk of a state file that is open takes nothing any more.
-fn break_open_state_file(cluster: &Cluster, site: usize) {
-    let file = fs::canonicalize(cluster.sites[site].dir.join("grastate.dat")).unwrap();
-    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let mut broken = 0;
-    for entry in fs::read_dir("/proc/self/fd").unwrap() {
-        let fd = entry.unwrap().path();
-        if fs::read_link(&fd).is_ok_and(|open| open == file) {
-            let number: i32 = fd.file_name().unwrap().to_str().unwrap().parse().unwrap();
-            // SAFETY: both are open, and whoever has the first one goes on with it as before.
-            assert_eq!(unsafe { libc::dup2(full.as_raw_fd(), number) }, number);
-            broken += 1;
-        }
-    }
-    assert_eq!(broken, 1, "the node has it open");
 }
 
 // --- with a server that can be asked before its engine runs ----------------------------------------------------------------------------
