@@ -34,7 +34,7 @@ use crate::group::{Group, Peer};
 use crate::mutant::Mutant;
 use crate::suspicion::Lack;
 use crate::timers::Timer;
-use crate::{Content, LogEnd, LogStore, Phase};
+use crate::{LogEnd, LogStore, Phase};
 
 /// A server's log, as it told.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -288,11 +288,8 @@ impl<S: LogStore> Group<S> {
             self.arbiter.sit();
             return self.become_follower(now, None);
         };
-        if matched == self.own.tail().index && s.handed_over_at.is_none_or(|at| now.since(at) > patience) {
-            if let Some(s) = self.role.leading_mut() {
-                s.handed_over_at = Some(now);
-            }
-            self.send_in_term(heir, Content::TimeoutNow);
+        if matched == self.own.tail().index {
+            self.call_heir(now, heir);
         }
     }
 

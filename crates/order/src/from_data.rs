@@ -501,19 +501,15 @@ impl<S: LogStore> Group<S> {
             self.data.out_of_reach.insert(node);
             return self.become_follower(now, None);
         }
-        let (tail, patience) = (self.own.tail().index, self.cfg.timeouts.election);
+        let tail = self.own.tail().index;
         let votes = |n: &&NodeId| self.own.tail().voters.weight(**n) > 0;
         let Some(s) = self.role.leading() else { return };
         let complete = |n: &&NodeId| s.progress.get(*n).is_some_and(|p| p.matched == tail);
         let Some(heir) = heirs.iter().filter(votes).find(complete).copied() else { return };
-        if s.handed_over_at.is_none_or(|at| now.since(at) > patience) {
+        if self.call_heir(now, heir) {
             let text =
                 format!("{} orders from here on: its log goes on from the data of {name}", self.names_of(&[heir]));
             self.log(false, text);
-            if let Some(s) = self.role.leading_mut() {
-                s.handed_over_at = Some(now);
-            }
-            self.send_in_term(heir, Content::TimeoutNow);
         }
     }
 

@@ -282,13 +282,7 @@ impl<S: LogStore> Group<S> {
         if let Some(s) = self.role.leading_mut() {
             s.last_waits = !last.is_empty();
         }
-        if !self.leads() {
-            return false;
-        }
         let view = &self.own.tail().view;
-        if leavers.is_empty() {
-            return false;
-        }
         if leavers.len() == view.members.len() && view.get(me).is_none() {
             // Formed again by voters that are not in the view yet: they enter first, or it would be empty.
             return false;
@@ -299,9 +293,9 @@ impl<S: LogStore> Group<S> {
                 OwnLeave::NoHeir => return false,
                 OwnLeave::GoesOn => leavers.retain(|n| *n != me),
             }
-            if leavers.is_empty() {
-                return false;
-            }
+        }
+        if leavers.is_empty() {
+            return false;
         }
         let view = &self.own.tail().view;
         let staying = self.staying(now, &leavers);
@@ -403,10 +397,9 @@ impl<S: LogStore> Group<S> {
             // Nobody left that could order: after linger this counts as a failure.
             return OwnLeave::NoHeir;
         };
-        let (election, suspect) = (self.cfg.timeouts.election, self.cfg.timeouts.suspect);
+        let suspect = self.cfg.timeouts.suspect;
         // A shorter log could not win. One that may lack what it acknowledged needs this one as evidence, which is gone once it has left.
         let is_ready = matched == self.own.tail().index && (whole || !leaves);
-        let told = s.handed_over_at.is_some_and(|at| now.since(at) <= election);
         let next = match handover {
             Handover::Nobody => Handover::Holds(now),
             // A leave ends with `linger`. Nothing says how long an evicted one would stand still for an heir whose disk hangs.
@@ -420,12 +413,23 @@ impl<S: LogStore> Group<S> {
         }
         if let Some(s) = self.role.leading_mut() {
             s.handover = next;
-            s.handed_over_at = if is_ready && !told { Some(now) } else { s.handed_over_at };
         }
-        if is_ready && !told {
-            self.send_in_term(heir, Content::TimeoutNow);
+        if is_ready {
+            self.call_heir(now, heir);
         }
         if matches!(next, Handover::Lapsed(_)) { OwnLeave::GoesOn } else { OwnLeave::Waits }
+    }
+
+    /// Sequencer: this one is to stand now. It is told again after an election timeout. Was it told?
+    pub(crate) fn call_heir(&mut self, now: Timestamp, heir: NodeId) -> bool {
+        let patience = self.cfg.timeouts.election;
+        let Some(s) = self.role.leading_mut() else { return false };
+        if s.handed_over_at.is_some_and(|at| now.since(at) <= patience) {
+            return false;
+        }
+        s.handed_over_at = Some(now);
+        self.send_in_term(heir, Content::TimeoutNow);
+        true
     }
 
     /// Sequencer: since when is it known that this member is to go? An eviction is older than the term, perhaps, and those that stay answer

@@ -685,16 +685,14 @@ impl Roster {
     /// error that they find begins another vote. (To count the silent as successes, or not at all, would let one sick member
     /// or one slow moment throw out all the others.)
     fn close_vote(&mut self, seqno: Seqno, as_of: Option<OpenVote>, effects: &mut Vec<Effect>) {
-        let losers = self.failed_at(seqno);
+        let open = self.open_vote(seqno);
         // A proposal that was long on its way is not about those that have failed since: they may be the last ones with data. Nor does it know who
         // has come or gone meanwhile; after a loss of the majority a vote has its whole time once more.
-        let as_it_stands = match as_of {
-            Some(as_of) => as_of == self.open_vote(seqno),
-            None => !self.waits_for_all(),
-        };
+        let as_it_stands = as_of.map_or(!self.waits_for_all(), |as_of| as_of == open);
         if !as_it_stands || self.votes.remove(&seqno).is_none() {
             return;
         }
+        let losers = open.failed;
         self.forget_votes_of(&losers, seqno);
         effects.push(Effect::Note(format!("Vote over {seqno} found no majority in time and is dismissed")));
         effects.push(Effect::VoteDismissed { seqno, losers });

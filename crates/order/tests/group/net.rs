@@ -119,7 +119,11 @@ impl Net {
     }
 
     pub fn bootstrap(&mut self, n: u8) {
-        self.start(n, Self::config(n), MemStore::new(), None);
+        self.bootstrap_as(n, Self::config(n));
+    }
+
+    pub fn bootstrap_as(&mut self, n: u8, cfg: Config) {
+        self.start(n, cfg, MemStore::new(), None);
         self.nodes.get_mut(&n).unwrap().group.bootstrap(self.now, HISTORY, Seqno(0)).unwrap();
         self.settle();
     }

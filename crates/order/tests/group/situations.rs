@@ -580,9 +580,7 @@ fn an_evicted_sequencer_does_not_stand_still_for_an_heir_that_does_not_get_on() 
         cfg.me.weight = Weight(weight);
         cfg
     };
-    net.start(1, config(1, 2), MemStore::new(), None);
-    net.nodes.get_mut(&1).unwrap().group.bootstrap(net.now, HISTORY, Seqno(0)).unwrap();
-    net.settle();
+    net.bootstrap_as(1, config(1, 2));
     net.enter(2, config(2, 1), MemStore::new(), None);
     net.run(Duration::from_secs(2));
     assert_eq!((net.sequencer(), net.phase(2)), (1, Phase::Primary));

@@ -57,6 +57,18 @@ fn a_suspect_log_and_one_that_lags_form_no_group_until_the_one_that_holds_all_is
     }
 }
 
+/// This member loses the commit "acknowledged" with its power, and gets it back from the sequencer, on a disk that hangs.
+fn lose_and_copy_unsynced(net: &mut Net, sequencer: u8, loser: u8) {
+    net.propose(sequencer, "acknowledged");
+    net.settle();
+    let mut cfg = net.nodes[&loser].cfg.clone();
+    cfg.me.incarnation = Incarnation(2);
+    let lost = without_end(net.kill(loser), 1);
+    net.stalled.push(loser);
+    net.enter(loser, cfg, lost, Some(Seqno(0)));
+    net.run(Duration::from_secs(1));
+}
+
 /// The sequencer has said up to where the log is to be complete, and has sent it. Then it dies before the disk is done, and its term may be over
 /// (swarm seed 84023527).
 #[test]
@@ -65,12 +77,7 @@ fn a_log_that_was_repaired_counts_once_it_is_synced_although_its_sequencer_is_go
         let mut net = Net::cluster(3);
         let sequencer = net.sequencer();
         let loser = other(&[sequencer]);
-        net.propose(sequencer, "acknowledged");
-        net.settle();
-        let lost = without_end(net.kill(loser), 1);
-        net.stalled.push(loser);
-        net.restart(loser, lost, 2, Seqno(0));
-        net.run(Duration::from_secs(1));
+        lose_and_copy_unsynced(&mut net, sequencer, loser);
         if is_over {
             let term = net.nodes[&loser].group.status().term.next();
             let last = net.nodes[&sequencer].group.store().last();
@@ -97,25 +104,17 @@ fn a_log_that_was_repaired_counts_once_it_is_synced_although_its_sequencer_is_go
 /// A build of before does not say when its log becomes whole. The leaver is there to vote for it.
 #[test]
 fn a_leaver_does_not_wait_for_a_word_that_its_heir_does_not_know() {
-    let before = |n: u8, incarnation| {
+    let before = |n: u8| {
         let mut cfg = Config { level_hold: Level::NAMED_TERMS, ..Net::config(n) };
-        cfg.me.incarnation = Incarnation(incarnation);
         cfg.levels.max = if n == 2 { Level::NAMED_TERMS } else { cfg.levels.max };
         cfg
     };
     let (sequencer, heir) = (1, 2);
     let mut net = Net::new();
-    net.start(sequencer, before(sequencer, 1), MemStore::new(), None);
-    net.nodes.get_mut(&sequencer).unwrap().group.bootstrap(net.now, HISTORY, Seqno(0)).unwrap();
-    net.settle();
-    net.enter(heir, before(heir, 1), MemStore::new(), None);
+    net.bootstrap_as(sequencer, before(sequencer));
+    net.enter(heir, before(heir), MemStore::new(), None);
     net.run(Duration::from_secs(2));
-    net.propose(sequencer, "acknowledged");
-    net.settle();
-    let lost = without_end(net.kill(heir), 1);
-    net.stalled.push(heir);
-    net.enter(heir, before(heir, 2), lost, Some(Seqno(0)));
-    net.run(Duration::from_secs(1));
+    lose_and_copy_unsynced(&mut net, sequencer, heir);
     let now = net.now;
     net.nodes.get_mut(&sequencer).unwrap().group.leave(now);
     net.drain(sequencer);
@@ -151,12 +150,7 @@ fn a_leaver_hands_over_once_its_heir_has_the_log_on_disk() {
     let mut net = Net::cluster(2);
     let sequencer = net.sequencer();
     let heir = 3 - sequencer;
-    net.propose(sequencer, "acknowledged");
-    net.settle();
-    let lost = without_end(net.kill(heir), 1);
-    net.stalled.push(heir);
-    net.restart(heir, lost, 2, Seqno(0));
-    net.run(Duration::from_secs(1));
+    lose_and_copy_unsynced(&mut net, sequencer, heir);
     let now = net.now;
     net.nodes.get_mut(&sequencer).unwrap().group.leave(now);
     net.drain(sequencer);
