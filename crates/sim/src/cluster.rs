@@ -91,6 +91,8 @@ pub(crate) struct Errand {
     pub judges: Output,
     pub at: LogIndex,
     pub done: bool,
+    /// The outputs that need the index, in order.
+    pub waiting: VecDeque<Output>,
 }
 
 /// One life of a node: everything that dies with the process.
@@ -182,8 +184,6 @@ pub(crate) struct Process {
     pub reads: BTreeMap<ReadId, ReadRecord>,
     /// Until its end nothing that needs the certification index is carried out.
     pub errand: Option<Errand>,
-    /// The outputs that wait for it, in order.
-    pub waiting: VecDeque<Output>,
     /// Requests and the application's state at the moment they were made.
     pub snapshots: Vec<(SnapshotRequest, bytes::Bytes)>,
     /// The newest acknowledgement that has come from each member.
@@ -989,7 +989,6 @@ impl Cluster {
             streams: BTreeMap::new(),
             reads: BTreeMap::new(),
             errand: None,
-            waiting: VecDeque::new(),
             snapshots: Vec::new(),
             heard: BTreeMap::new(),
             refuses: BTreeSet::new(),

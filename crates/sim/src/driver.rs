@@ -1,6 +1,8 @@
 //! A node's group thread under simulated circumstances. It feeds inputs, drains outputs in order, reports syncs later, answers snapshot
 //! requests, keeps the database fed, and serves clients.
 
+use std::collections::VecDeque;
+
 use trireme_certification::{KeyKind, WriteSet as Body};
 use trireme_order::{
     Append, Content, Delivery, Envelope, Event as GroupEvent, LogStore, Message, Output, Phase, ReadId,
@@ -344,10 +346,10 @@ impl Cluster {
         let judging = self.judging_time(slot, &output);
         let Some(p) = self.slots[slot].process.as_mut() else { return };
         let needs_index = matches!(output, Output::Deliver(_) | Output::Event(GroupEvent::NeedSnapshot(_)));
-        if needs_index && p.errand.is_some() {
-            p.waiting.push_back(output);
+        if needs_index && let Some(errand) = &mut p.errand {
+            errand.waiting.push_back(output);
         } else if let Some((at, time)) = judging {
-            p.errand = Some(Errand { judges: output, at, done: false });
+            p.errand = Some(Errand { judges: output, at, done: false, waiting: VecDeque::new() });
             p.group.pause_delivery(true);
             let boot = p.boot;
             self.after(time, Event::Judged { slot, boot, at });
@@ -362,10 +364,10 @@ impl Cluster {
         let Some(errand) = p.errand.take_if(|errand| errand.done) else { return };
         p.group.pause_delivery(false);
         self.output(slot, errand.judges);
-        while self.failure.is_none()
-            && let Some(p) = self.life(slot, boot).filter(|p| p.errand.is_none())
-            && let Some(output) = p.waiting.pop_front()
-        {
+        for output in errand.waiting {
+            if self.failure.is_some() || self.life(slot, boot).is_none() {
+                return;
+            }
             self.output_in_turn(slot, output);
         }
     }

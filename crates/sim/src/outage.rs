@@ -148,7 +148,6 @@ impl Cluster {
             (p.primary, p.synced) = (false, false);
             // The next incarnation has an index of its own.
             p.errand = None;
-            p.waiting.clear();
             p.replicator.handle_non_primary();
         }
         self.drop_held(slot);

@@ -264,12 +264,12 @@ impl Cluster {
     /// dropped what lies between before they came. A person looks at them.
     fn logs_begin_behind_half_done_data(&self) -> bool {
         let begins_behind = |s: &Slot| s.db.half_done_at().is_some_and(|at| s.store().base().seqno.0 > at);
-        let mut here = self.servers_left().map(|slot| &self.slots[slot]);
-        here.clone().all(|s| !s.db.valid && (!s.db.half_done || begins_behind(s))) && here.any(|s| s.db.half_done)
+        let here = || self.servers_left().map(|slot| &self.slots[slot]);
+        here().all(|s| !s.db.valid && (!s.db.half_done || begins_behind(s))) && here().any(|s| s.db.half_done)
     }
 
     /// Those that are not dead for good.
-    fn servers_left(&self) -> impl Iterator<Item = usize> + Clone {
+    fn servers_left(&self) -> impl Iterator<Item = usize> {
         (0..self.slots.len() - self.options.arbitrators).filter(|slot| !self.slots[*slot].dead)
     }
 
