@@ -104,6 +104,9 @@ pub(crate) struct ServerData {
     /// They hold everything up to here, whatever `commit` knows of it. Delivery may have passed that. Zero: unknown.
     /// Set by `with_applied`, and by `on_snapshot` when a log is replaced; zero again by `on_data_discarded`.
     pub applied: Seqno,
+    /// Entries up to this term may be among them: that of the last one that was delivered before the log was replaced. Zero: unknown. Set by
+    /// `on_snapshot`, as `applied` is; zero again by `on_data_discarded`.
+    pub applied_term: Term,
     /// Linked servers of whose data it turned out that the log here does not go on from them. Filled by `spare_data_of`;
     /// a new link takes one out (`on_linked`).
     pub out_of_reach: BTreeSet<NodeId>,
@@ -336,6 +339,11 @@ impl<S: LogStore> Group<S> {
         let base = self.own.store().base();
         let found = self.data.position.is_some_and(|(history, end)| history == base.history && end >= base.seqno);
         self.data.stocked || found || self.data.half_done.is_some()
+    }
+
+    /// Has nobody here told of data? Those that come then bring ends that any entry of the log here may be needed for.
+    pub(crate) fn nobody_has_data(&self) -> bool {
+        !self.has_data() && !self.is(Mutant::DataIgnored) && self.peers.keys().all(|node| self.data_of(*node).is_none())
     }
 
     /// Up to where this linked server has data of the own history, as it told.

@@ -458,7 +458,7 @@ impl<S: LogStore> Group<S> {
     fn on_data_discarded(&mut self, now: Timestamp) {
         let offer = self.become_discarded();
         self.data.stocked = false;
-        self.data.applied = Seqno::ZERO;
+        (self.data.applied, self.data.applied_term) = (Seqno::ZERO, Term::ZERO);
         self.data.position = None;
         self.data.half_done = None;
         (self.data.on_disk, self.data.awaited) = (None, None);
@@ -492,7 +492,8 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn holds(&self) -> Option<Seqno> {
         let held = match &self.data.brings {
             Some(found) => found.position.map(|p| p.1).unwrap_or_default(),
-            None => self.done.seqno,
+            // A log that was replaced by one that begins earlier delivers some of it anew.
+            None => self.done.seqno.max(self.data.applied),
         };
         self.data.stocked.then_some(held)
     }

@@ -1,6 +1,6 @@
 //! Letting others in, and being let in: joins, and the states that members begin with.
 
-use trireme_types::{Base, Kinship, LogIndex, NodeId, ProposalNumber, Seqno, Timestamp, Uuid};
+use trireme_types::{Base, Kinship, LogIndex, NodeId, ProposalNumber, Seqno, Term, Timestamp, Uuid};
 
 use crate::group::Group;
 use crate::message::JoinRequest;
@@ -206,6 +206,11 @@ impl<S: LogStore> Group<S> {
             self.spare_data_of(now, node, data);
             return self.defer_snapshot_for(now, node);
         }
+        let first = self.own.store().base();
+        if self.nobody_has_data() && lies_here(first) && releases(first) && self.lies_behind_log_of(node, first) {
+            let base = first.clone();
+            return self.send_snapshot(now, node, base);
+        }
         self.ask_for_snapshot(Some(node));
     }
 
@@ -336,12 +341,17 @@ impl<S: LogStore> Group<S> {
         }
         let forgotten = self.suspicion.acknowledged_before();
         let view = base.view.clone();
-        let held = self.holds().unwrap_or_default();
+        let held = self.holds().unwrap_or_default().max(self.data.applied);
+        // Those that delivery has not reached say nothing of it.
+        let term = if self.done.seqno >= held { self.done.term } else { self.data.applied_term };
         if !self.replace_log(base) {
             return;
         }
         // Data that are kept say until delivery has passed them what this member may follow.
-        self.data.applied = if self.data.stocked { self.data.applied.max(held) } else { Seqno::ZERO };
+        (self.data.applied, self.data.applied_term) = match self.data.stocked {
+            true => (held, term),
+            false => (Seqno::ZERO, Term::ZERO),
+        };
         self.become_follower(now, Some((from, lineage)));
         self.suspicion.keep_acknowledged(forgotten);
         if matches!(self.phase(), Phase::Primary | Phase::Leaving) {

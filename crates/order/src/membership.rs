@@ -179,22 +179,30 @@ impl<S: LogStore> Group<S> {
         self.arm_election(now);
     }
 
+    /// Does the history end before these data do? They are of another past then (rule 18). An entry that may be among them does not say so: more
+    /// of them follow.
+    fn ends_before_data(&self) -> bool {
+        self.data.applied > self.done.seqno && self.done.term > self.data.applied_term
+    }
+
     pub(crate) fn on_view_delivered(&mut self, now: Timestamp, view: &View) {
         self.leavers.on_view(now, view);
         let mine = view.get(self.me()).is_some_and(|m| m.incarnation == self.cfg.me.incarnation);
         match self.phase() {
-            Phase::Joining | Phase::NonPrimary if mine && self.data.applied > self.done.seqno => {
-                // This history ends before these data do: they are of another past (rule 18).
-                self.log(
-                    true,
-                    format!(
-                        "the data of this node reach seqno {}, the history of the group only {}: they hold commits that the group \
-                         has lost, and are replaced by a full copy",
-                        self.data.applied, self.done.seqno
-                    ),
-                );
-                self.become_diverged(None);
+            Phase::Joining | Phase::NonPrimary if mine && self.ends_before_data() => {
+                if self.contradicted(now) {
+                    self.log(
+                        true,
+                        format!(
+                            "the data of this node reach seqno {}, the history of the group only {}: they hold commits that the \
+                             group has lost, and are replaced by a full copy",
+                            self.data.applied, self.done.seqno
+                        ),
+                    );
+                }
             }
+            // A view from before this log took the place of another: the sequencer lets this member in anew.
+            Phase::Joining | Phase::NonPrimary if mine && self.data.applied > self.done.seqno => {}
             Phase::Joining | Phase::NonPrimary if mine => {
                 self.become_primary(now);
             }

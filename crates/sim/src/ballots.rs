@@ -148,6 +148,7 @@ impl Cluster {
 
     fn give_up_data(&mut self, slot: usize) {
         let db = &mut self.slots[slot].db;
+        db.outvoted |= db.valid;
         db.invalidate();
         db.queue.clear();
     }

@@ -19,7 +19,7 @@ use trireme_replicator::position::{self, Word};
 use trireme_replicator::retention::EngineDisk;
 use trireme_replicator::votes::Ballots;
 use trireme_replicator::{self as replicator, Position, Replicator};
-use trireme_types::{Durability, Level, Levels, LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
+use trireme_types::{Durability, Level, Levels, Lineage, LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
 
 use crate::check::{Branches, Clients, Histories, Isolation, Logs, Losses, ReadRecord};
 use crate::database::{Change, Database};
@@ -93,6 +93,8 @@ pub(crate) struct Errand {
     pub done: bool,
     /// The outputs that need the index, in order.
     pub waiting: VecDeque<Output>,
+    /// That of the log which it was delivered from.
+    pub lineage: Lineage,
 }
 
 /// One life of a node: everything that dies with the process.
@@ -184,6 +186,8 @@ pub(crate) struct Process {
     pub reads: BTreeMap<ReadId, ReadRecord>,
     /// Until its end nothing that needs the certification index is carried out.
     pub errand: Option<Errand>,
+    /// The lineage of the log that is delivered to its end after it was replaced.
+    pub former: Option<Lineage>,
     /// Requests and the application's state at the moment they were made.
     pub snapshots: Vec<(SnapshotRequest, bytes::Bytes)>,
     /// The newest acknowledgement that has come from each member.
@@ -989,6 +993,7 @@ impl Cluster {
             streams: BTreeMap::new(),
             reads: BTreeMap::new(),
             errand: None,
+            former: None,
             snapshots: Vec::new(),
             heard: BTreeMap::new(),
             refuses: BTreeSet::new(),

@@ -187,6 +187,8 @@ pub struct Database {
     read_back: u64,
     /// A statement was cut off in them: they are no data, unless nobody has better ones (rule 26).
     pub half_done: bool,
+    /// They lost a vote, and were given up for that.
+    pub outvoted: bool,
     /// Position unknown: no data yet, or a state transfer was interrupted.
     pub valid: bool,
     pub queue: std::collections::VecDeque<Change>,
@@ -438,6 +440,7 @@ impl Database {
             kernel: state,
             valid: self.valid,
             half_done: self.half_done,
+            outvoted: self.outvoted,
             failures: self.failures.clone(),
             ..Database::default()
         }

@@ -33,6 +33,11 @@ use crate::watch::Stage;
 const OUTPUTS_MAX: u64 = 200_000;
 
 impl Process {
+    /// The lineage of what is delivered.
+    fn lineage(&self) -> &Lineage {
+        self.former.as_ref().unwrap_or_else(|| self.group.lineage())
+    }
+
     /// A server takes no clients before it is synced: its data may still turn out to be wrong (rule 28). Nor does one that is left.
     pub fn serves(&self) -> bool {
         self.synced && self.replicator.is_live() && self.comparing.is_none()
@@ -185,6 +190,9 @@ impl Cluster {
             self.outputs += 1;
             if count > OUTPUTS_MAX {
                 return self.fail(format!("n{slot}: more than {OUTPUTS_MAX} outputs in one drain"));
+            }
+            if let Output::Deliver(Delivery::Reset { base }) = &output {
+                self.note_log_replaced(slot, base.lineage.branch(base.history), base.index);
             }
             self.output_in_turn(slot, output);
             self.observe_log(slot);
@@ -341,6 +349,19 @@ impl Cluster {
 
     // --- outputs --------------------------------------------------------------------------------------------------
 
+    /// The log begins at `base` from now on, on that branch.
+    fn note_log_replaced(&mut self, slot: usize, branch: Uuid, base: LogIndex) {
+        self.note_snapshot_arrived(slot);
+        self.note_synced(slot, base);
+        let s = &mut self.slots[slot];
+        let end = s.store().last();
+        if let Some((_, upto)) = s.acked.get(&branch).copied().filter(|(_, upto)| *upto > end) {
+            // The state ends before the log that it took the place of, which is in doubt from then on (rule 12). The words about that log
+            // were true.
+            s.held_once = s.held_once.max(upto);
+        }
+    }
+
     /// A large write set goes to be judged, and what needs the index then waits for its verdict.
     fn output_in_turn(&mut self, slot: usize, output: Output) {
         let judging = self.judging_time(slot, &output);
@@ -349,7 +370,8 @@ impl Cluster {
         if needs_index && let Some(errand) = &mut p.errand {
             errand.waiting.push_back(output);
         } else if let Some((at, time)) = judging {
-            p.errand = Some(Errand { judges: output, at, done: false, waiting: VecDeque::new() });
+            let lineage = p.lineage().clone();
+            p.errand = Some(Errand { judges: output, at, done: false, waiting: VecDeque::new(), lineage });
             p.group.pause_delivery(true);
             let boot = p.boot;
             self.after(time, Event::Judged { slot, boot, at });
@@ -363,9 +385,16 @@ impl Cluster {
         let Some(p) = self.life(slot, boot) else { return };
         let Some(errand) = p.errand.take_if(|errand| errand.done) else { return };
         p.group.pause_delivery(false);
+        let is_reset = |output: &Output| matches!(output, Output::Deliver(Delivery::Reset { .. }));
+        // What comes before it is of the log that was replaced meanwhile.
+        p.former = errand.waiting.iter().any(is_reset).then_some(errand.lineage);
         self.output(slot, errand.judges);
         for output in errand.waiting {
-            if self.failure.is_some() || self.life(slot, boot).is_none() {
+            let Some(p) = self.life(slot, boot) else { return };
+            if is_reset(&output) {
+                p.former = None;
+            }
+            if self.failure.is_some() {
                 return;
             }
             self.output_in_turn(slot, output);
@@ -491,15 +520,6 @@ impl Cluster {
         let node = self.slots[slot].node;
         match delivery {
             Delivery::Reset { base } => {
-                self.note_snapshot_arrived(slot);
-                self.note_synced(slot, base.index);
-                let s = &mut self.slots[slot];
-                let (branch, end) = (base.lineage.branch(base.history), s.store().last());
-                if let Some((_, upto)) = s.acked.get(&branch).copied().filter(|(_, upto)| *upto > end) {
-                    // The state ends before the log that it took the place of, which is in doubt from then on (rule 12). The words about that log
-                    // were true.
-                    s.held_once = s.held_once.max(upto);
-                }
                 let incarnation = self.slots[slot].incarnation;
                 let Some(p) = &mut self.slots[slot].process else { return };
                 let position = Position { history: base.history, seqno: base.seqno };
@@ -736,13 +756,13 @@ impl Cluster {
     /// The forks that led to this entry of the log in this place.
     pub(crate) fn lineage_at(&self, slot: usize, index: LogIndex) -> Lineage {
         let Some(p) = self.slots[slot].process.as_ref() else { return Lineage::default() };
-        p.group.lineage().forks().iter().copied().filter(|fork| fork.index <= index).collect()
+        p.lineage().forks().iter().copied().filter(|fork| fork.index <= index).collect()
     }
 
     /// The past of the member in this place up to `seqno`, with all forks that it knows, those behind that as well.
     pub(crate) fn past(&self, slot: usize, seqno: u64) -> Reach {
         let Some(p) = self.slots[slot].process.as_ref() else { return Reach::default() };
-        Reach { history: p.history, lineage: p.group.lineage().clone(), seqno }
+        Reach { history: p.history, lineage: p.lineage().clone(), seqno }
     }
 
     /// Is this the first delivery of the entry in the one history? (Where histories may fork, nobody can say.)
@@ -750,8 +770,8 @@ impl Cluster {
         let Some(p) = self.slots[slot].process.as_ref() else { return false };
         let history = p.history;
         if self.options.branches() {
-            let branch = p.group.lineage().branch(history);
-            if let Some(term) = p.group.store().term_at(delivered.index) {
+            let branch = p.lineage().branch(history);
+            if let Some(term) = p.group.store().term_at(delivered.index).filter(|_| p.former.is_none()) {
                 self.losses.delivered(branch, delivered.index, term);
             }
             let first = self.branches.deliver(branch, &delivered);
@@ -792,6 +812,9 @@ impl Cluster {
 
     /// The first delivery of an entry: by now a majority of its voters holds it, in the way the durability setting demands.
     fn check_held(&mut self, slot: usize, index: LogIndex) {
+        if self.slots[slot].process.as_ref().is_some_and(|p| p.former.is_some()) {
+            return;
+        }
         let store = self.slots[slot].store();
         let Some(term) = store.term_at(index) else { return };
         let branch = lineage_of(store).branch_at(store.base().history, index);

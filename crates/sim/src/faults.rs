@@ -761,7 +761,9 @@ impl Cluster {
             }
         }
         logs.sort_by_key(|(base, ..)| *base);
-        let data_end = left.iter().map(|data| data.seqno).max().unwrap_or(u64::MAX);
+        // Where no voter has data, the others' decide which logs are of use.
+        let of_others = || self.slots.iter().filter(|s| s.db.valid).map(|s| s.db.on_disk().position).max();
+        let data_end = left.iter().map(|data| data.seqno).max().or_else(of_others).unwrap_or(u64::MAX);
         let (mut end, mut of_use) = (data_end, Vec::new());
         for (base, log, reach) in logs {
             if base <= end {

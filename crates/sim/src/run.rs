@@ -225,10 +225,13 @@ impl Cluster {
             return self
                 .fail(format!("no common primary view {}s after everything healed: {why}", (self.now - begun) / SEC));
         }
-        if self.nobody_has_data() {
+        if self.nobody_has_data() && !self.only_data_lost_a_vote() {
             return self.fail("nobody has data any more".into());
         }
         let ok = self.probe(bound);
+        if !ok && self.failure.is_none() && self.only_data_lost_a_vote() {
+            return self.situations.arose(Situation::Outvoted);
+        }
         if !ok && self.failure.is_none() && self.logs_begin_behind_half_done_data() {
             return self.situations.arose(Situation::HalfDoneBehind);
         }
@@ -268,6 +271,13 @@ impl Cluster {
         here().all(|s| !s.db.valid && (!s.db.half_done || begins_behind(s))) && here().any(|s| s.db.half_done)
     }
 
+    /// All data that logs go on from lost a vote, and those that had won it are gone. A person looks at the files of the loser.
+    fn only_data_lost_a_vote(&self) -> bool {
+        let here = || self.servers_left().map(|slot| &self.slots[slot]);
+        let of_use = |s: &Slot| (s.db.valid || s.db.half_done) && s.store().base().seqno.0 <= s.db.now.position;
+        !here().any(of_use) && here().any(|s| s.db.outvoted)
+    }
+
     /// Those that are not dead for good.
     fn servers_left(&self) -> impl Iterator<Item = usize> {
         (0..self.slots.len() - self.options.arbitrators).filter(|slot| !self.slots[*slot].dead)
@@ -304,7 +314,7 @@ impl Cluster {
             match lineage_of(self.store(owner)).kinship(&latest) {
                 Kinship::Same => base.seqno.0 <= data || holds(owner, base),
                 Kinship::Descendant(fork) => {
-                    base.seqno.0 <= data.min(fork.seqno.0) || base.index < fork.index && holds(owner, base)
+                    data <= fork.seqno.0 && (base.seqno.0 <= data || base.index < fork.index && holds(owner, base))
                 }
                 Kinship::Ancestor | Kinship::Sibling => false,
             }
@@ -487,7 +497,8 @@ impl Cluster {
 
     /// Equal data everywhere, every promise kept, logs equal where they overlap.
     pub fn final_check(&mut self) {
-        if self.nobody_has_data() || self.only_a_person_can_repair() || self.logs_begin_behind_half_done_data() {
+        let given_up = self.nobody_has_data() || self.only_data_lost_a_vote();
+        if given_up || self.only_a_person_can_repair() || self.logs_begin_behind_half_done_data() {
             return;
         }
         let running: Vec<usize> = (0..self.slots.len()).filter(|&i| self.slots[i].process.is_some()).collect();

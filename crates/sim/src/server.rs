@@ -302,6 +302,7 @@ impl Cluster {
             if self.slots[to].process.as_ref().is_some_and(waits) {
                 // From here on its own data are overwritten.
                 self.slots[to].db.invalidate();
+                self.slots[to].db.outvoted = false;
             }
             let mut delay = self.rng.exp(self.options.transfer_mean);
             if self.is_tempted(Stage::Copy) {

@@ -112,6 +112,8 @@ situations! {
     HalfDoneAhead = "half-done data ahead of all logs": 0,
     /// … that end before all logs begin, likewise, and nobody has others.
     HalfDoneBehind = "half-done data behind all logs": 0,
+    /// The only data that logs go on from lost a vote, and the winner's are gone: a person looks at the loser's files.
+    Outvoted = "only data lost a vote": 0,
     /// The data that are left end before the logs begin: a person said in the end that the cluster goes on from them.
     PersonDecided = "person goes on from old data": 0,
     /// … once the arbitrator was stopped that has what the servers can no longer be given.
@@ -225,6 +227,7 @@ impl Situation {
         match self {
             Situation::HalfDoneAhead => Some(1),
             Situation::HalfDoneBehind => Some(1),
+            Situation::Outvoted => Some(1),
             Situation::PersonDecided => Some(4),
             Situation::ArbitratorStopped => Some(1),
             Situation::ForcedAgain => Some(4),

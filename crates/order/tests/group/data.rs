@@ -853,6 +853,25 @@ fn a_log_that_adds_no_write_set_decides_if_it_meets_the_data_all_the_same() {
     assert!(fork.index > end, "what takes no seqno is not lost");
 }
 
+/// Swarm seed 86440953: what lay between the only data and the logs of those that came later was in one log that was given up for theirs.
+#[test]
+fn where_nobody_has_data_those_that_come_are_given_the_whole_log() {
+    let (mut net, log, data) = without_the_only_data([2, 2]);
+    for text in ["takes no seqno", "nor does this"] {
+        net.say(3, text);
+        net.settle();
+    }
+    net.join(4);
+    assert_eq!(base_of(&net, 4), base_of(&net, 3));
+    assert_eq!(net.nodes[&4].group.store().last(), net.nodes[&3].group.store().last());
+    // With data in the group it is a state of the present that is given.
+    net.restart(1, log, 2, data);
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.phase(1), Phase::Primary);
+    net.join(5);
+    assert!(base_of(&net, 5) > base_of(&net, 4));
+}
+
 /// Swarm seeds 78835 and 96527: the log of the sequencer began behind the only data, and their owner got a snapshot in their place.
 #[test]
 fn the_only_data_are_brought_up_by_the_log_that_goes_on_from_them() {

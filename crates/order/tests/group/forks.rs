@@ -572,3 +572,45 @@ fn a_sequencer_outside_of_a_component_that_gives_way_orders_no_more() {
         assert!(net.forked(n), "node {n} is on the branch that was forced");
     }
 }
+
+/// Swarm seed 86503210: a member that gave way to a forced component, which was gone by then, was given a state of its own branch, from before the end
+/// of its data. A view of its own past came first in what it delivered anew. It took that for its return, and its data for more than the group has.
+#[test]
+fn a_view_from_before_the_end_of_the_data_does_not_say_that_the_history_ends_there() {
+    let mut net = Net::cluster(7);
+    net.cut = [1, 5, 6, 7].into_iter().flat_map(|old| [2, 3, 4, 8].map(|forced| (old, forced))).collect();
+    net.run(Duration::from_secs(10));
+    force(&mut net, 2);
+    net.run(Duration::from_secs(10));
+    net.checkpoint_always([3, 4]);
+    net.propose(2, "kept by a checkpoint");
+    net.settle();
+    for n in [3, 4] {
+        net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 0;
+    }
+    // One more view, and something behind it.
+    net.join(8);
+    net.propose(2, "on the forced branch");
+    net.run(Duration::from_secs(1));
+    let data = end_of(net.nodes[&2].group.store());
+    // A word of the old majority arrives at the second one alone, and late.
+    net.cut.retain(|cut| *cut != (1, 2));
+    net.update_links();
+    net.drain(1);
+    let word = net.queue.iter().find(|(from, to, m)| (*from, *to) == (1, 2) && matches!(m, Message::Presence(_)));
+    let word = word.unwrap().2.clone();
+    let member = net.nodes[&1].cfg.me.clone();
+    [1, 5, 6, 7].into_iter().for_each(|n| drop(net.kill(n)));
+    let now = net.now;
+    let group = &mut net.nodes.get_mut(&2).unwrap().group;
+    group.handle_link_up(now, member, trireme_order::SUPPORTED);
+    group.handle_message(now, node(1), word);
+    group.handle_link_down(now, node(1));
+    net.settle();
+    assert_eq!(net.phase(2), Phase::NonPrimary);
+    net.run(Duration::from_secs(20));
+    let base = net.nodes[&2].group.store().base().seqno;
+    assert!((Seqno(1)..data).contains(&base), "it was given a state from before the end of its data");
+    assert!(!net.gave_way(2), "the history goes on behind it");
+    assert!([2, 3, 4, 8].into_iter().all(|n| net.phase(n) == Phase::Primary));
+}
