@@ -386,7 +386,7 @@ impl Cluster {
         let Some(errand) = p.errand.take_if(|errand| errand.done) else { return };
         p.group.pause_delivery(false);
         let is_reset = |output: &Output| matches!(output, Output::Deliver(Delivery::Reset { .. }));
-        // What comes before it is of the log that was replaced meanwhile.
+        // Everything before it is of the log that was replaced meanwhile.
         p.former = errand.waiting.iter().any(is_reset).then_some(errand.lineage);
         self.output(slot, errand.judges);
         for output in errand.waiting {
