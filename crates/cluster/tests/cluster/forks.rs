@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use trireme_cluster::{Cluster, Liveness, Start};
+use trireme_cluster::{Cluster, Liveness, Start, Stop};
 
 use crate::support::{Bed, assert_equal, await_status, client, client_in_d, eventually, node, schema};
 
@@ -14,14 +14,7 @@ pub fn who_begins(bed: &Bed) {
     for n in 1..=3 {
         await_status(&cluster, n, "wsrep_cluster_size", "3");
     }
-    let history: BTreeSet<String> = (1..=3)
-        .map(|n| {
-            client(&cluster, n).text(
-                "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS \
-                 WHERE VARIABLE_NAME = 'wsrep_cluster_state_uuid'",
-            )
-        })
-        .collect();
+    let history: BTreeSet<String> = (1..=3).map(|n| history(&cluster, n)).collect();
     assert_eq!(history.len(), 1, "{history:?}");
     schema(&cluster, 1);
     client_in_d(&cluster, 2).all(&["CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)"]);
@@ -77,6 +70,53 @@ pub fn forced_sides_do_not_merge(bed: &Bed) {
         assert_eq!(ids, "1,2", "node{n}");
     }
     assert_equal(&cluster);
+}
+
+/// The node that lost a vote is the only one left. Its files say that its data are void, and a person says otherwise.
+pub fn the_loser_of_a_vote_has_the_only_data(bed: &Bed) {
+    let mut cluster = bed.up(&bed.spec());
+    schema(&cluster, 1);
+    client_in_d(&cluster, 1).all(&["CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)"]);
+    await_rows(&cluster, 3, "1,2");
+    client_in_d(&cluster, 3).all(&["SET SESSION wsrep_on = OFF", "INSERT INTO t VALUES (3)"]);
+    client_in_d(&cluster, 1).all(&["INSERT INTO t VALUES (3)", "INSERT INTO t VALUES (4)"]);
+    await_log(&cluster, 3, "Inconsistency detected: Inconsistent by consensus on ");
+    await_status(&cluster, 1, "wsrep_cluster_size", "2");
+    let history = history(&cluster, 1);
+    cluster.kill(node(1)).unwrap();
+    cluster.kill(node(2)).unwrap();
+    cluster.stop(node(3), Stop::Graceful).unwrap();
+
+    let state = cluster.node(node(3)).unwrap().data().join("grastate.dat");
+    let text = std::fs::read_to_string(&state).unwrap();
+    let void = "00000000-0000-0000-0000-000000000000";
+    assert!(text.contains(void), "{text}");
+    let said = text.replace(void, &history).replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1");
+    std::fs::write(&state, said).unwrap();
+    cluster.start(node(3), Start::Bootstrap, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+    // Also those of the log that its engine has not.
+    await_rows(&cluster, 3, "1,2,3,4");
+    client_in_d(&cluster, 3).run("INSERT INTO t VALUES (5)");
+    for n in [1, 2] {
+        cluster.start(node(n), Start::Plain, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+        await_rows(&cluster, n, "1,2,3,4,5");
+    }
+    assert_equal(&cluster);
+}
+
+fn history(cluster: &Cluster, n: u8) -> String {
+    client(cluster, n).text(
+        "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'wsrep_cluster_state_uuid'",
+    )
+}
+
+fn await_rows(cluster: &Cluster, n: u8, wanted: &str) {
+    eventually(&format!("node{n} has {wanted}"), || {
+        match client_in_d(cluster, n).text("SELECT GROUP_CONCAT(id ORDER BY id) FROM t") {
+            rows if rows == wanted => Ok(()),
+            rows => Err(rows),
+        }
+    });
 }
 
 fn await_log(cluster: &Cluster, n: u8, wanted: &str) {

@@ -92,6 +92,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("clients_are_told_the_truth_in_faults", faults::clients_are_told_the_truth_in_faults),
     ("who_begins", forks::who_begins),
     ("forced_sides_do_not_merge", forks::forced_sides_do_not_merge),
+    ("the_loser_of_a_vote_has_the_only_data", forks::the_loser_of_a_vote_has_the_only_data),
     ("binary_log_is_exact_after_a_crash", binlog::binary_log_is_exact_after_a_crash),
     ("an_encrypted_group_takes_new_certificates", tls::an_encrypted_group_takes_new_certificates),
     ("heavy_work_is_no_fault", calm::heavy_work_is_no_fault),
