@@ -21,11 +21,16 @@ const GROUPS_MAX: usize = 256;
 impl Landmarks {
     /// The entry at `index`, which lies behind all others, is one.
     pub fn note(&mut self, index: LogIndex) {
-        debug_assert!(self.last().is_none_or(|last| last < index), "landmarks are noted in the order of the log");
+        self.note_between(index, index);
+    }
+
+    /// Each of the entries from `first` to `last`, which lie behind all others, may be one.
+    pub fn note_between(&mut self, first: LogIndex, last: LogIndex) {
+        debug_assert!(self.last().is_none_or(|last| last < first), "landmarks are noted in the order of the log");
         let is_full = self.unsynced.len() >= GROUPS_MAX;
         match self.unsynced.back_mut().filter(|_| is_full) {
-            Some(newest) => newest.1 = index,
-            None => self.unsynced.push_back((index, index)),
+            Some(newest) => newest.1 = last,
+            None => self.unsynced.push_back((first, last)),
         }
     }
 
@@ -90,6 +95,17 @@ mod tests {
         assert_eq!(ends(&landmarks), (Some(3), Some(7)));
         landmarks.truncate_after(LogIndex(2));
         assert_eq!(ends(&landmarks), (None, None));
+    }
+
+    #[test]
+    fn where_any_entry_may_be_one_the_first_counts_until_the_last_is_synced() {
+        let mut landmarks = Landmarks::default();
+        landmarks.note_between(LogIndex(3), LogIndex(7));
+        landmarks.note(LogIndex(9));
+        landmarks.synced(LogIndex(6));
+        assert_eq!(ends(&landmarks), (Some(3), Some(9)));
+        landmarks.synced(LogIndex(7));
+        assert_eq!(ends(&landmarks), (Some(9), Some(9)));
     }
 
     #[test]

@@ -218,8 +218,8 @@ impl<S: LogStore> OwnLog<S> {
     pub fn begin_at(&mut self, index: LogIndex) {
         self.landmarks = Landmarks::default();
         if index > self.synced {
-            // It stands for those before it.
-            self.landmarks.note(index);
+            // Of the entries up to it nobody knows whether there are any among them.
+            self.landmarks.note_between(self.synced.next(), index);
         }
         self.cache.clear();
     }
@@ -385,6 +385,18 @@ mod tests {
         assert_eq!((own.tail().index, own.tail().voters_at), (LogIndex(1), LogIndex::ZERO));
         assert_eq!((own.first_landmark(), own.cached(LogIndex(2))), (None, None));
         assert!(own.synced() <= LogIndex(1));
+    }
+
+    /// Swarm seed 87431498: a process that died while its disk hung had a checkpoint beyond what was on disk. A change of the voters before it was
+    /// acknowledged by the next one.
+    #[test]
+    fn of_what_lies_before_the_place_where_delivery_begins_nothing_counts_as_on_disk() {
+        let mut own = log();
+        own.synced_to(LogIndex(1));
+        own.begin_at(LogIndex(3));
+        assert_eq!(own.first_landmark(), Some(LogIndex(2)));
+        own.synced_to(LogIndex(3));
+        assert_eq!(own.first_landmark(), None);
     }
 
     #[test]

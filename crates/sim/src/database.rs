@@ -446,6 +446,12 @@ impl Database {
         }
     }
 
+    /// What is to be applied, and how far that got, is of another order.
+    pub fn forget_order(&mut self) {
+        self.queue.clear();
+        self.now.position = 0;
+    }
+
     pub fn invalidate(&mut self) {
         self.valid = false;
         self.half_done = false;

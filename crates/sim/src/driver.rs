@@ -479,8 +479,10 @@ impl Cluster {
                 self.arose(Situation::DataDiscarded);
                 let Some(p) = &mut self.slots[slot].process else { return };
                 p.replicator.handle_diverged();
-                if !self.options.is_arbitrator(slot) {
-                    self.slots[slot].db.invalidate();
+                self.slots[slot].db.invalidate();
+                if self.options.is_arbitrator(slot) {
+                    // It has no data. But its clients' write sets count as applied in their order, and another order begins.
+                    self.slots[slot].db.forget_order();
                 }
                 self.with_group(slot, |g, now| g.data_discarded(now));
                 self.carry_out(slot);
