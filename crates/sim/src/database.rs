@@ -446,7 +446,7 @@ impl Database {
         }
     }
 
-    /// What is to be applied, and how far that got, is of another order.
+    /// The queue, and how far the appliers got, are of another order.
     pub fn forget_order(&mut self) {
         self.queue.clear();
         self.now.position = 0;
