@@ -206,10 +206,14 @@ impl<S: LogStore> Group<S> {
             self.spare_data_of(now, node, data);
             return self.defer_snapshot_for(now, node);
         }
-        let first = self.own.store().base();
-        if self.nobody_has_data() && lies_here(first) && releases(first) && self.lies_behind_log_of(node, first) {
-            let base = first.clone();
-            return self.send_snapshot(now, node, base);
+        let theirs = self.peers.get(&node).and_then(|p| p.told());
+        if self.nobody_has_data() && theirs.is_some_and(|p| p.history.is_nil()) {
+            let base = self.own.store().base().clone();
+            // Whoever votes by an old state would decide with the voters of then.
+            let votes = base.voters.contains(node) || self.own.tail().voters.contains(node);
+            if base.index > LogIndex::ZERO && !votes {
+                return self.send_snapshot(now, node, base);
+            }
         }
         self.ask_for_snapshot(Some(node));
     }

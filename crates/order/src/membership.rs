@@ -164,6 +164,10 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn on_term_delivered(&mut self, now: Timestamp, term: Term) {
+        // Where nobody knows the term of the data, those that a member brings, the view that lets it in tells.
+        if self.data.applied_term > Term::ZERO && self.ends_before_data() {
+            self.give_up_data_beyond();
+        }
         let current = term == self.own.term();
         if let Some(s) = self.role.leading_mut() {
             if current {
@@ -180,29 +184,32 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Does the history end before these data do? They are of another past then (rule 18). An entry that may be among them does not say so: more
-    /// of them follow.
+    /// of them follow, since all of a term come from one log.
     fn ends_before_data(&self) -> bool {
-        self.data.applied > self.done.seqno && self.done.term > self.data.applied_term
+        self.data.applied > self.done.seqno
+            && self.done.term > self.data.applied_term
+            && !self.standing().gives_up_data()
+    }
+
+    fn give_up_data_beyond(&mut self) {
+        self.log(
+            true,
+            format!(
+                "the data of this node reach seqno {}, the history of the group only {}: they hold commits that the group has lost, and \
+                 are replaced by a full copy",
+                self.data.applied, self.done.seqno
+            ),
+        );
+        self.become_diverged(None);
     }
 
     pub(crate) fn on_view_delivered(&mut self, now: Timestamp, view: &View) {
         self.leavers.on_view(now, view);
         let mine = view.get(self.me()).is_some_and(|m| m.incarnation == self.cfg.me.incarnation);
         match self.phase() {
-            Phase::Joining | Phase::NonPrimary if mine && self.ends_before_data() => {
-                if self.contradicted(now) {
-                    self.log(
-                        true,
-                        format!(
-                            "the data of this node reach seqno {}, the history of the group only {}: they hold commits that the \
-                             group has lost, and are replaced by a full copy",
-                            self.data.applied, self.done.seqno
-                        ),
-                    );
-                }
+            Phase::Joining | Phase::NonPrimary | Phase::Primary if mine && self.ends_before_data() => {
+                self.give_up_data_beyond();
             }
-            // A view from before this log took the place of another: the sequencer lets this member in anew.
-            Phase::Joining | Phase::NonPrimary if mine && self.data.applied > self.done.seqno => {}
             Phase::Joining | Phase::NonPrimary if mine => {
                 self.become_primary(now);
             }

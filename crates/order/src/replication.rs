@@ -419,8 +419,7 @@ impl<S: LogStore> Group<S> {
         let limit = self.common_end();
         if prev_index >= base && (prev_index >= limit || self.own.store().term_at(prev_index) != Some(prev_term)) {
             if prev_index <= self.commit {
-                self.contradicted(now);
-                return;
+                return self.contradicted(now);
             }
             let last = self.own.tail().index.min(prev_index.prev()).min(limit.prev()).max(self.commit);
             if let Some(sequencer) = self.sequencer() {
@@ -450,8 +449,7 @@ impl<S: LogStore> Group<S> {
                     continue;
                 }
                 if header.index <= self.commit || self.data_hold(header.index) {
-                    self.contradicted(now);
-                    return;
+                    return self.contradicted(now);
                 }
                 // Another branch takes the place of what was acknowledged on the own one. One that dies before it holds the fork is a member
                 // of the old branch that has lost a part of that.
@@ -697,18 +695,16 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    /// So says the sequencer that is followed: log and data go only if it is of this cluster. Do they?
-    pub(crate) fn contradicted(&mut self, now: Timestamp) -> bool {
-        let Some(sequencer) = self.sequencer() else { return false };
+    /// So says the sequencer that is followed: log and data go only if it is of this cluster.
+    fn contradicted(&mut self, now: Timestamp) {
+        let Some(sequencer) = self.sequencer() else { return };
         if !self.may_overrule(now, sequencer) {
-            return false;
+            return;
         }
         if self.keeps_only_data_from(sequencer, self.own.term(), self.era.lineage()) {
-            self.keep_only_data(now, sequencer);
-            return false;
+            return self.keep_only_data(now, sequencer);
         }
         self.become_diverged(None);
-        true
     }
 
     /// Do the server's data hold the own log's entry at `index`? An applied entry was committed, even if this start

@@ -573,10 +573,9 @@ fn a_sequencer_outside_of_a_component_that_gives_way_orders_no_more() {
     }
 }
 
-/// Swarm seed 86503210: a member that gave way to a forced component, which was gone by then, was given a state of its own branch, from before the end
-/// of its data. A view of its own past came first in what it delivered anew. It took that for its return, and its data for more than the group has.
-#[test]
-fn a_view_from_before_the_end_of_the_data_does_not_say_that_the_history_ends_there() {
+/// The second one of a forced branch of four has given way to the old majority, which is gone by now. Where its data end, and the logs of the others from
+/// just before that: they name it in their newest view, and have a checkpoint before it.
+fn gave_way_to_a_component_that_is_gone() -> (Net, Seqno, Vec<(u8, MemStore)>) {
     let mut net = Net::cluster(7);
     net.cut = [1, 5, 6, 7].into_iter().flat_map(|old| [2, 3, 4, 8].map(|forced| (old, forced))).collect();
     net.run(Duration::from_secs(10));
@@ -590,6 +589,8 @@ fn a_view_from_before_the_end_of_the_data_does_not_say_that_the_history_ends_the
     }
     // One more view, and something behind it.
     net.join(8);
+    net.run(Duration::from_secs(1));
+    let logs = [3, 4, 8].into_iter().map(|n| (n, net.nodes[&n].group.store().clone())).collect();
     net.propose(2, "on the forced branch");
     net.run(Duration::from_secs(1));
     let data = end_of(net.nodes[&2].group.store());
@@ -608,9 +609,38 @@ fn a_view_from_before_the_end_of_the_data_does_not_say_that_the_history_ends_the
     group.handle_link_down(now, node(1));
     net.settle();
     assert_eq!(net.phase(2), Phase::NonPrimary);
+    (net, data, logs)
+}
+
+/// Swarm seed 86503210: a member that gave way to a forced component, which was gone by then, was given a state of its own branch, from before the end
+/// of its data. A view of its own past came first in what it delivered anew. It took that for its return, and its data for more than the group has.
+#[test]
+fn a_view_from_before_the_end_of_the_data_does_not_say_that_the_history_ends_there() {
+    let (mut net, data, _) = gave_way_to_a_component_that_is_gone();
     net.run(Duration::from_secs(20));
     let base = net.nodes[&2].group.store().base().seqno;
     assert!((Seqno(1)..data).contains(&base), "it was given a state from before the end of its data");
     assert!(!net.gave_way(2), "the history goes on behind it");
+    assert!([2, 3, 4, 8].into_iter().all(|n| net.phase(n) == Phase::Primary));
+}
+
+/// The same, but the disks of the others have lied: their logs end before those data, and go on in another way.
+#[test]
+fn a_term_that_begins_before_the_end_of_the_data_says_that_the_history_ends_there() {
+    let (mut net, data, logs) = gave_way_to_a_component_that_is_gone();
+    net.isolate(2);
+    [3, 4, 8].into_iter().for_each(|n| drop(net.kill(n)));
+    for (n, log) in logs {
+        let end = end_of(&log);
+        assert!(end < data);
+        net.restart(n, log, 2, end);
+    }
+    net.run(Duration::from_secs(3));
+    net.propose(3, "in its place");
+    net.settle();
+    net.heal();
+    net.run(Duration::from_secs(20));
+    assert!(net.warned(2, "they hold commits that the group has lost"));
+    assert!(net.gave_way(2));
     assert!([2, 3, 4, 8].into_iter().all(|n| net.phase(n) == Phase::Primary));
 }
