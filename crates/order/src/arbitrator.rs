@@ -288,7 +288,8 @@ impl<S: LogStore> Group<S> {
             self.arbiter.sit();
             return self.become_follower(now, None);
         };
-        if matched == self.own.tail().index {
+        // One that was given a state is whole when it has heard of this term. Before that it may be bound to wait for other voters.
+        if matched == self.own.tail().index && self.may_be_whole(heir) {
             self.call_heir(now, heir);
         }
     }

@@ -209,7 +209,7 @@ impl<S: LogStore> Group<S> {
         let theirs = self.peers.get(&node).and_then(|p| p.told());
         if self.nobody_has_data() && theirs.is_some_and(|p| p.history.is_nil()) {
             let base = self.own.store().base().clone();
-            // Whoever votes by an old state would decide with the voters of then.
+            // One that votes by an old state would decide with the voters of then.
             let votes = base.voters.contains(node) || self.own.tail().voters.contains(node);
             if base.index > LogIndex::ZERO && !votes {
                 return self.send_snapshot(now, node, base);
@@ -340,7 +340,10 @@ impl<S: LogStore> Group<S> {
         // The base need not reach what the old log acknowledged: no evidence of that any more (rules 10, 12). One of a later term does: its
         // sequencer held all that was committed before, and of that term itself the old log has nothing.
         let reaches = of_branch && LogEnd::from(&base) >= self.own.tail().end();
-        if !self.own.tail().history.is_nil() && !reaches && !self.begin_to_doubt(Lack::Entries) {
+        // A state from before the newest change of the voters may name this member beside others who decide no more.
+        let lack = if base.voters.contains(self.me()) { Lack::Voters } else { Lack::Entries };
+        let had_a_log = !self.own.tail().history.is_nil() || self.own.store().suspect().is_some();
+        if had_a_log && !reaches && !self.begin_to_doubt(lack) {
             return;
         }
         let forgotten = self.suspicion.acknowledged_before();

@@ -685,6 +685,52 @@ fn a_voter_that_lost_its_whole_log_promises_and_is_brought_up() {
     assert_eq!(net.bodies(1), ["before"]);
 }
 
+/// The state that a voter with nothing left of its log is given is from when it voted alone, since its data end there. It is cut off before it
+/// hears of the others.
+#[test]
+fn a_voter_that_is_given_a_state_of_former_voters_does_not_decide_alone() {
+    let mut net = Net::new();
+    net.bootstrap(1);
+    net.propose(1, "before");
+    net.settle();
+    net.join(2);
+    net.join(3);
+    let alone = net.nodes[&2].group.store().base().clone();
+    assert_eq!(alone.voters.voters.len(), 1);
+    let mut empty = MemStore::new();
+    empty.save_hard_state(net.kill(1).hard_state()).unwrap();
+    empty.set_suspect(Some(LogIndex::ZERO)).unwrap();
+    net.run(Duration::from_secs(5));
+    if net.sequencer() == 3 {
+        let term = net.nodes[&2].group.status().term;
+        net.queue.push_back((3, 2, Content::TimeoutNow.in_term(HISTORY, term)));
+        net.run(Duration::from_secs(1));
+    }
+    assert_eq!(net.sequencer(), 2);
+    net.restart(1, empty, 2, alone.seqno);
+    for _ in 0..10_000 {
+        net.drain_all();
+        if net.nodes[&1].group.store().base().index == alone.index {
+            break;
+        }
+        let Some((from, to, message)) = net.next_message() else { continue };
+        let now = net.now;
+        net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(from), message);
+    }
+    assert_eq!(net.nodes[&1].group.store().base(), &alone);
+    net.isolate(1);
+    net.run(Duration::from_secs(30));
+    assert_ne!(net.phase(1), Phase::Primary, "the others decide without it");
+    assert!((2..=3).all(|n| net.phase(n) == Phase::Primary));
+    net.heal();
+    net.run(Duration::from_secs(10));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert!(net.nodes[&n].group.lineage().forks().is_empty());
+        assert_eq!(net.nodes[&n].group.store().suspect(), None, "node {n} counts again");
+    }
+}
+
 /// A state takes longer than an election: the sequencer hears meanwhile that the promise holds, and does not begin anew.
 #[test]
 fn the_state_for_a_voter_that_lost_its_whole_log_may_take_long() {
