@@ -38,6 +38,11 @@ impl Process {
         self.former.as_ref().unwrap_or_else(|| self.group.lineage())
     }
 
+    /// The term of an entry that is delivered, if the log that it came from is still there.
+    fn delivered_term(&self, index: LogIndex) -> Option<Term> {
+        self.group.store().term_at(index).filter(|_| self.former.is_none())
+    }
+
     /// A server takes no clients before it is synced: its data may still turn out to be wrong (rule 28). Nor does one that is left.
     pub fn serves(&self) -> bool {
         self.synced && self.replicator.is_live() && self.comparing.is_none()
@@ -773,7 +778,7 @@ impl Cluster {
         let history = p.history;
         if self.options.branches() {
             let branch = p.lineage().branch(history);
-            if let Some(term) = p.group.store().term_at(delivered.index).filter(|_| p.former.is_none()) {
+            if let Some(term) = p.delivered_term(delivered.index) {
                 self.losses.delivered(branch, delivered.index, term);
             }
             let first = self.branches.deliver(branch, &delivered);
@@ -814,11 +819,8 @@ impl Cluster {
 
     /// The first delivery of an entry: by now a majority of its voters holds it, in the way the durability setting demands.
     fn check_held(&mut self, slot: usize, index: LogIndex) {
-        if self.slots[slot].process.as_ref().is_some_and(|p| p.former.is_some()) {
-            return;
-        }
+        let Some(term) = self.slots[slot].process.as_ref().and_then(|p| p.delivered_term(index)) else { return };
         let store = self.slots[slot].store();
-        let Some(term) = store.term_at(index) else { return };
         let branch = lineage_of(store).branch_at(store.base().history, index);
         if !self.logs.delivered(branch, term, index) {
             // The branches that begin behind an entry have it in common. The member that delivered it first may be elsewhere now.

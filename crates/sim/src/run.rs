@@ -229,14 +229,11 @@ impl Cluster {
             return self.fail("nobody has data any more".into());
         }
         let ok = self.probe(bound);
-        if !ok && self.failure.is_none() && self.only_data_lost_a_vote() {
-            return self.situations.arose(Situation::Outvoted);
-        }
-        if !ok && self.failure.is_none() && self.logs_begin_behind_half_done_data() {
-            return self.situations.arose(Situation::HalfDoneBehind);
-        }
         if !ok && self.failure.is_none() {
-            return self.fail(format!("new write sets did not commit everywhere within {}s", bound / SEC));
+            return match self.data_for_a_person() {
+                Some(situation) => self.situations.arose(situation),
+                None => self.fail(format!("new write sets did not commit everywhere within {}s", bound / SEC)),
+            };
         }
         let ok = self.failure.is_some() || self.run_until(bound, |c| c.all_at_newest_level() || !c.level_rises());
         if !ok && self.failure.is_none() {
@@ -261,6 +258,12 @@ impl Cluster {
             best.map(|store| seqno_at(store, store.last())).unwrap_or_default()
         };
         here().any(|s| s.db.half_done_at().is_some_and(|at| at > end(at).0))
+    }
+
+    /// The data that are left are of no use to the logs, and a person looks at them.
+    fn data_for_a_person(&self) -> Option<Situation> {
+        let outvoted = self.only_data_lost_a_vote().then_some(Situation::Outvoted);
+        outvoted.or_else(|| self.logs_begin_behind_half_done_data().then_some(Situation::HalfDoneBehind))
     }
 
     /// Nobody has whole data, and those that a statement was cut off in have no log any more that goes on from them: a component without data had
@@ -497,8 +500,7 @@ impl Cluster {
 
     /// Equal data everywhere, every promise kept, logs equal where they overlap.
     pub fn final_check(&mut self) {
-        let given_up = self.nobody_has_data() || self.only_data_lost_a_vote();
-        if given_up || self.only_a_person_can_repair() || self.logs_begin_behind_half_done_data() {
+        if self.nobody_has_data() || self.only_a_person_can_repair() || self.data_for_a_person().is_some() {
             return;
         }
         let running: Vec<usize> = (0..self.slots.len()).filter(|&i| self.slots[i].process.is_some()).collect();

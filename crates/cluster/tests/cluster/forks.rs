@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use trireme_cluster::{Cluster, Liveness, Start, Stop};
 
-use crate::support::{Bed, assert_equal, await_status, client, client_in_d, eventually, node, schema};
+use crate::support::{Bed, assert_equal, await_status, client, client_in_d, eventually, history, node, schema};
 
 /// Nobody is chosen: all are started at once, blank. Later the wrong one is told to begin, and names the right one.
 pub fn who_begins(bed: &Bed) {
@@ -25,9 +25,7 @@ pub fn who_begins(bed: &Bed) {
 
     cluster.launch(node(2), Start::Plain).unwrap();
     await_log(&cluster, 2, "waiting for peers to form the group again");
-    let state = cluster.node(node(3)).unwrap().data().join("grastate.dat");
-    let text = std::fs::read_to_string(&state).unwrap();
-    std::fs::write(&state, text.replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1")).unwrap();
+    edit_state(&cluster, 3, |text| text.replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1"));
     cluster.launch(node(3), Start::Bootstrap).unwrap();
     eventually("node3 refuses to begin", || match cluster.liveness(node(3)).unwrap() {
         Liveness::Gone => Ok(()),
@@ -87,12 +85,11 @@ pub fn the_loser_of_a_vote_has_the_only_data(bed: &Bed) {
     cluster.kill(node(2)).unwrap();
     cluster.stop(node(3), Stop::Graceful).unwrap();
 
-    let state = cluster.node(node(3)).unwrap().data().join("grastate.dat");
-    let text = std::fs::read_to_string(&state).unwrap();
-    let void = "00000000-0000-0000-0000-000000000000";
-    assert!(text.contains(void), "{text}");
-    let said = text.replace(void, &history).replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1");
-    std::fs::write(&state, said).unwrap();
+    edit_state(&cluster, 3, |text| {
+        let void = "00000000-0000-0000-0000-000000000000";
+        assert!(text.contains(void), "{text}");
+        text.replace(void, &history).replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1")
+    });
     cluster.start(node(3), Start::Bootstrap, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
     // Also those of the log that its engine has not.
     await_rows(&cluster, 3, "1,2,3,4");
@@ -104,10 +101,11 @@ pub fn the_loser_of_a_vote_has_the_only_data(bed: &Bed) {
     assert_equal(&cluster);
 }
 
-fn history(cluster: &Cluster, n: u8) -> String {
-    client(cluster, n).text(
-        "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'wsrep_cluster_state_uuid'",
-    )
+/// Changes the state file of a node that does not run.
+fn edit_state(cluster: &Cluster, n: u8, edit: impl FnOnce(String) -> String) {
+    let state = cluster.node(node(n)).unwrap().data().join("grastate.dat");
+    let text = std::fs::read_to_string(&state).unwrap();
+    std::fs::write(&state, edit(text)).unwrap();
 }
 
 fn await_rows(cluster: &Cluster, n: u8, wanted: &str) {

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use trireme_cluster::{Cluster, Dice, Disks, NodeId, Spec, disks_available};
 
 use crate::support::{
-    Bed, Load, assert_equal, assert_no_copy, await_status, client, client_in_d, dice, from_environment, log_io_of,
-    missing, node, schema, start_all,
+    Bed, Load, assert_equal, assert_no_copy, await_status, client, client_in_d, dice, from_environment, history,
+    log_io_of, missing, node, schema, start_all,
 };
 
 const NODES: u8 = 3;
@@ -146,7 +146,7 @@ pub fn all_without_power_in_mode_process(bed: &Bed) {
     schema(&cluster, 1);
     Load::start(&cluster.endpoints()).finish();
     let all: Vec<NodeId> = (1..=NODES).map(node).collect();
-    let history = client(&cluster, 1).text(HISTORY);
+    let begun = history(&cluster, 1);
     let mut kept = BTreeSet::new();
     for round in 1..=from_environment("ROUNDS").unwrap_or(1u64) {
         let when = format!("round {round}, SEED={}", dice.seed);
@@ -164,7 +164,7 @@ pub fn all_without_power_in_mode_process(bed: &Bed) {
         let committed = || (1..=NODES).map(|n| client(&cluster, n).number(COMMITTED)).min();
         let furthest = engines.iter().max().copied();
         assert!(committed() > furthest, "{when}: engines had reached {engines:?}, the cluster is at {:?}", committed());
-        assert_eq!(client(&cluster, 1).text(HISTORY), history, "{when}");
+        assert_eq!(history(&cluster, 1), begun, "{when}");
         let lost = missing(&cluster, 1, &acknowledged);
         let (gone, all) = (lost.len(), acknowledged.len());
         println!("{when}: engines at {engines:?}; {gone} of {all} acknowledged rows lost; {how}");
@@ -177,8 +177,6 @@ pub fn all_without_power_in_mode_process(bed: &Bed) {
 
 const COMMITTED: &str =
     "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'wsrep_last_committed'";
-const HISTORY: &str =
-    "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'wsrep_cluster_state_uuid'";
 
 fn interesting(line: &str) -> bool {
     ["write-set log:", "recovered position", "machine restarted", "SST received", "full copy", "Receiving IST"]

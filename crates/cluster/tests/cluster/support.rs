@@ -204,6 +204,11 @@ pub fn status_of(cluster: &Cluster, n: u8, variable: &str) -> Option<String> {
     trireme_cluster::sample(cluster.node(node(n)).expect("node exists")).variables.remove(variable)
 }
 
+/// The history that a node is in.
+pub fn history(cluster: &Cluster, n: u8) -> String {
+    status_of(cluster, n, "wsrep_cluster_state_uuid").expect("the node answers")
+}
+
 /// How a node's log is written, where `repl.status_extended` is on.
 pub fn log_io_of(cluster: &Cluster, n: u8) -> Option<String> {
     status_of(cluster, n, "wsrep_trireme_log_io")

@@ -768,12 +768,7 @@ fn restart_without_data(net: &mut Net, behind: [LogIndex; 2]) {
         net.restart_without_data(n, log.clone(), 2);
     }
     net.run(Duration::from_secs(5));
-    if net.sequencer() == 2 {
-        let term = net.nodes[&3].group.status().term;
-        net.queue.push_back((2, 3, Content::TimeoutNow.in_term(HISTORY, term)));
-        net.run(Duration::from_secs(1));
-    }
-    assert_eq!(net.sequencer(), 3);
+    net.hand_order_to(3);
 }
 
 /// A server that is not in a view yet has not been given the entries of its own log. A state at the end of that log replaces the log, and

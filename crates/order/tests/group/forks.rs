@@ -107,6 +107,23 @@ fn nobody_forms_the_group_below_the_data_of_a_present_member() {
     assert!(net.gave_way(2), "its data are not of this branch");
 }
 
+/// The first of `dead` is about to say that it is in a primary component. All of them die, and that word is the last that this member hears of them.
+fn give_way_to_the_dead(net: &mut Net, n: u8, dead: &[u8]) {
+    let first = dead[0];
+    net.drain(first);
+    let word = net.queue.iter().find(|(from, to, m)| (*from, *to) == (first, n) && matches!(m, Message::Presence(_)));
+    let word = word.unwrap().2.clone();
+    let member = net.nodes[&first].cfg.me.clone();
+    dead.iter().for_each(|n| drop(net.kill(*n)));
+    let now = net.now;
+    let group = &mut net.nodes.get_mut(&n).unwrap().group;
+    group.handle_link_up(now, member, trireme_order::SUPPORTED);
+    group.handle_message(now, node(first), word);
+    group.handle_link_down(now, node(first));
+    net.settle();
+    assert_eq!(net.phase(n), Phase::NonPrimary);
+}
+
 /// Swarm seed 93954: each of three forced branches gave way to a claim that another one had made before it was cut off and forced itself.
 /// All marked their data as void, and nobody had any.
 #[test]
@@ -120,19 +137,7 @@ fn who_gives_way_to_a_component_that_is_gone_keeps_its_data_and_goes_on() {
         net.settle();
         net.cut.clear();
         net.update_links();
-        net.drain(1);
-        let word = net.queue.iter().find(|(from, to, m)| (*from, *to) == (1, 3) && matches!(m, Message::Presence(_)));
-        let word = word.unwrap().2.clone();
-        let member = net.nodes[&1].cfg.me.clone();
-        net.kill(1);
-        net.kill(2);
-        let now = net.now;
-        let group = &mut net.nodes.get_mut(&3).unwrap().group;
-        group.handle_link_up(now, member, trireme_order::SUPPORTED);
-        group.handle_message(now, node(1), word);
-        group.handle_link_down(now, node(1));
-        net.settle();
-        assert_eq!(net.phase(3), Phase::NonPrimary);
+        give_way_to_the_dead(&mut net, 3, &[1, 2]);
         assert!(!net.gave_way(3), "nobody has offered it anything");
         if by_hand {
             force(&mut net, 3);
@@ -550,16 +555,8 @@ fn a_sequencer_outside_of_a_component_that_gives_way_orders_no_more() {
         let end = end_of(&log);
         net.restart(n, log, 2, end);
     }
-    let elected = loop {
-        net.drain_all();
-        let leads = |n: &u8| net.nodes[n].group.status().sequencer == Some(node(*n));
-        if let Some(elected) = [1, 2].into_iter().find(leads) {
-            break elected;
-        }
-        let Some((from, to, message)) = net.next_message() else { continue };
-        let now = net.now;
-        net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(from), message);
-    };
+    let leads = |net: &Net, n: u8| net.nodes[&n].group.status().sequencer == Some(node(n));
+    let elected = net.deliver_until(|net| [1, 2].into_iter().find(|n| leads(net, *n)));
     assert_eq!(net.phase(elected), Phase::Joining);
     net.cut = vec![(1, 2), (3 - elected, 3)];
     net.update_links();
@@ -597,18 +594,7 @@ fn gave_way_to_a_component_that_is_gone() -> (Net, Seqno, Vec<(u8, MemStore)>) {
     // A word of the old majority arrives at the second one alone, and late.
     net.cut.retain(|cut| *cut != (1, 2));
     net.update_links();
-    net.drain(1);
-    let word = net.queue.iter().find(|(from, to, m)| (*from, *to) == (1, 2) && matches!(m, Message::Presence(_)));
-    let word = word.unwrap().2.clone();
-    let member = net.nodes[&1].cfg.me.clone();
-    [1, 5, 6, 7].into_iter().for_each(|n| drop(net.kill(n)));
-    let now = net.now;
-    let group = &mut net.nodes.get_mut(&2).unwrap().group;
-    group.handle_link_up(now, member, trireme_order::SUPPORTED);
-    group.handle_message(now, node(1), word);
-    group.handle_link_down(now, node(1));
-    net.settle();
-    assert_eq!(net.phase(2), Phase::NonPrimary);
+    give_way_to_the_dead(&mut net, 2, &[1, 5, 6, 7]);
     (net, data, logs)
 }
 

@@ -307,6 +307,31 @@ impl Net {
         }
     }
 
+    /// The present sequencer calls this member to stand, if it is another one.
+    pub fn hand_order_to(&mut self, n: u8) {
+        let from = self.sequencer();
+        if from != n {
+            let term = self.nodes[&from].group.status().term;
+            self.queue.push_back((from, n, Content::TimeoutNow.in_term(HISTORY, term)));
+            self.run(Duration::from_secs(1));
+        }
+        assert_eq!(self.sequencer(), n);
+    }
+
+    /// One message after the other arrives, until there is what is looked for.
+    pub fn deliver_until<T>(&mut self, found: impl Fn(&Net) -> Option<T>) -> T {
+        for _ in 0..100_000 {
+            self.drain_all();
+            if let Some(found) = found(self) {
+                return found;
+            }
+            let Some((from, to, message)) = self.next_message() else { continue };
+            let now = self.now;
+            self.nodes.get_mut(&to).unwrap().group.handle_message(now, node(from), message);
+        }
+        panic!("it does not come to that");
+    }
+
     /// The next message on its way, by hand. `None`: there was none, and a millisecond has passed.
     pub fn next_message(&mut self) -> Option<(u8, u8, Message)> {
         while let Some((from, to, message)) = self.queue.pop_front() {
