@@ -491,6 +491,17 @@ impl<S: LogStore> Group<S> {
             );
             return self.log(true, text);
         }
+        // It gives them to a log only when it starts (`force_from_own_data`).
+        if voter == self.me()
+            && let Some(held) = self.data_of_a_running_server_beyond_its_log()
+        {
+            let text = format!(
+                "not made primary: the data of this node reach seqno {held}, but its write-set log, which was replaced, only {}. What lies \
+                 between would be lost. Restart this node and set pc.bootstrap=1 then, or do it on another node whose log reaches that",
+                self.own.tail().seqno
+            );
+            return self.log(true, text);
+        }
         self.become_keeping();
         if voter == self.me() && self.force_from_own_data(now) {
             return;

@@ -214,6 +214,12 @@ impl<S: LogStore> Group<S> {
         self.sequencer() == Some(me)
     }
 
+    /// The end of the data, if this server runs, and its log was replaced by one that does not reach that yet.
+    pub(crate) fn data_of_a_running_server_beyond_its_log(&self) -> Option<Seqno> {
+        let runs = self.phase() == Phase::NonPrimary && self.data.brings.is_none();
+        self.holds().filter(|held| runs && *held > self.own.tail().seqno && !self.is(Mutant::DataIgnored))
+    }
+
     /// No index of any log that is here: no entry of theirs is taken for one of a branch that begins there.
     fn beyond_all_logs(&self) -> LogIndex {
         let logs = self.peers.values().filter_map(|p| Some(p.told()?.last_index));

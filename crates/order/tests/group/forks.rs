@@ -610,7 +610,29 @@ fn a_view_from_before_the_end_of_the_data_does_not_say_that_the_history_ends_the
     assert!([2, 3, 4, 8].into_iter().all(|n| net.phase(n) == Phase::Primary));
 }
 
-/// The same, but the disks of the others have lied: their logs end before those data, and go on in another way.
+/// It loses the others before its new log reaches its data. A person's word would make a branch that begins behind that log, and give the rest of the data
+/// up. Once it has started anew its data can be gone on with.
+#[test]
+fn a_running_member_is_not_forced_while_its_new_log_does_not_reach_its_data() {
+    let (mut net, data, _) = gave_way_to_a_component_that_is_gone();
+    net.deliver_until(|net| {
+        let log = net.nodes[&2].group.store();
+        (log.base().seqno > Seqno::ZERO && log.last() == log.base().index).then_some(())
+    });
+    assert!(net.nodes[&2].group.store().base().seqno < data);
+    net.isolate(2);
+    net.run(Duration::from_secs(10));
+    net.force(2);
+    net.run(Duration::from_secs(1));
+    assert!(net.warned(2, "Restart this node and set pc.bootstrap=1 then"));
+    assert_eq!(net.phase(2), Phase::NonPrimary);
+    let log = net.kill(2);
+    net.restart(2, log, 2, data);
+    force(&mut net, 2);
+    assert_eq!(net.nodes[&2].group.store().base().seqno, data);
+}
+
+/// The disks of the others have lied: their logs end before those data, and go on in another way.
 #[test]
 fn a_term_that_begins_before_the_end_of_the_data_says_that_the_history_ends_there() {
     let (mut net, data, logs) = gave_way_to_a_component_that_is_gone();
