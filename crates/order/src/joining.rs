@@ -340,8 +340,7 @@ impl<S: LogStore> Group<S> {
         // The base need not reach what the old log acknowledged: no evidence of that any more (rules 10, 12). One of a later term does: its
         // sequencer held all that was committed before, and of that term itself the old log has nothing.
         let reaches = of_branch && LogEnd::from(&base) >= self.own.tail().end();
-        // A state from before the newest change of the voters may name this member beside others who decide no more.
-        let lack = if base.voters.contains(self.me()) { Lack::Voters } else { Lack::Entries };
+        let lack = if self.may_name_former_voters(of_branch, &base) { Lack::Voters } else { Lack::Entries };
         let had_a_log = !self.own.tail().history.is_nil() || self.own.store().suspect().is_some();
         if had_a_log && !reaches && !self.begin_to_doubt(lack) {
             return;
@@ -365,6 +364,16 @@ impl<S: LogStore> Group<S> {
             // The view that threw this member out may be among what was skipped.
             self.on_view_delivered(now, &view);
         }
+    }
+
+    /// Is this state from before a change of the voters that this member has known of? It may then be named beside others who decide no more. Nobody
+    /// knows what a log of which nothing is left had named. A state of the own branch that is given from a later one names whom the own log names: they
+    /// count no more and no less than before.
+    fn may_name_former_voters(&self, of_branch: bool, base: &Base) -> bool {
+        let known = self.own.tail().voters_at.max(self.own.voters_committed());
+        let comparable = of_branch || base.lineage == self.own.tail().lineage;
+        let is_as_new = comparable && !self.own.tail().history.is_nil() && base.voters_at >= known;
+        base.voters.contains(self.me()) && !is_as_new
     }
 
     /// Would a state of this, or another, history replace what only the own cluster may replace? A member that has a log of voters belongs to them;

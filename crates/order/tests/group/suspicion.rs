@@ -254,6 +254,37 @@ fn whoever_takes_the_one_that_entrusts_it_for_the_sequencer_of_an_earlier_term_o
     }
 }
 
+/// Swarm seed 87712346: the only voter entrusted one without a vote, was given a state of its own branch by it, and both lost their power before the fork was
+/// anywhere else. The voter took its log for one that names former voters, and both waited for a person.
+#[test]
+fn who_is_given_a_state_of_the_own_branch_by_the_one_that_it_entrusted_decides_again() {
+    let mut net = Net::new();
+    net.bootstrap(1);
+    for body in ["first", "second"] {
+        net.propose(1, body);
+        net.settle();
+    }
+    net.enter(2, Net::config(2), MemStore::new(), None);
+    // The power fails when the joiner has a log, and before it has a vote.
+    let given =
+        net.deliver_until(|net| Some(net.nodes[&2].group.store().base()).filter(|b| b.seqno > Seqno::ZERO).cloned());
+    let (log, kept) = (net.kill(1), net.kill(2));
+    let data = end_of(&log);
+    let lost = without_end(log.clone(), log.last().0 - given.index.0 + 1);
+    net.restart(1, lost, 2, data);
+    net.restart_without_data(2, kept.clone(), 2);
+    net.deliver_until(|net| (net.nodes[&1].group.store().base() == &given).then_some(()));
+    assert!(net.warned(1, "has the best log, and decides"));
+    let log = net.kill(1);
+    net.kill(2);
+    net.restart(1, log, 3, data);
+    net.restart_without_data(2, kept, 3);
+    net.run(Duration::from_secs(20));
+    for n in 1..=2 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}: {:?}", net.nodes[&n].group.status());
+    }
+}
+
 /// A sequencer that was deposed has a longer log than the others, of an earlier term, and is too far behind to get theirs entry by entry. The
 /// beginning of their state holds all that it acknowledged and that was committed.
 #[test]
