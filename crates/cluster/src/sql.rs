@@ -7,9 +7,13 @@
 
 use std::fmt;
 use std::io::{self, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
 /// Why a statement failed.
 #[derive(Debug)]
@@ -92,6 +96,20 @@ pub struct Session {
     connection_id: u32,
 }
 
+/// A server that stands still accepts nobody. Once enough of others wait, the next one would wait in `connect` for ever: unix(7).
+fn connect_within(path: &Path, limit: Duration) -> Result<UnixStream, SqlError> {
+    let fd = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).map_err(io::Error::from)?;
+    let stream = UnixStream::from(fd);
+    // It bounds `connect`, too.
+    stream.set_write_timeout(Some(limit))?;
+    let address = UnixAddr::new(path).map_err(io::Error::from)?;
+    match connect(stream.as_raw_fd(), &address) {
+        Ok(()) => Ok(stream),
+        Err(Errno::EAGAIN) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+        Err(other) => Err(io::Error::from(other).into()),
+    }
+}
+
 /// A statement that the server has parsed: see [`Session::prepare`].
 #[derive(Debug)]
 pub struct Prepared {
@@ -118,7 +136,7 @@ const TYPE_VAR_STRING: u16 = 253;
 impl Session {
     /// Connects to the server behind `socket`. Every read and write of the session fails after `limit`.
     pub fn open(socket: &Path, database: Option<&str>, limit: Duration) -> Result<Session, SqlError> {
-        let stream = UnixStream::connect(socket)?;
+        let stream = connect_within(socket, limit)?;
         stream.set_read_timeout(Some(limit))?;
         stream.set_write_timeout(Some(limit))?;
         let mut session = Session { stream: BufReader::new(stream), sequence: 0, connection_id: 0 };
@@ -480,6 +498,27 @@ mod tests {
             assert_eq!(cursor.lenenc().unwrap(), n);
             assert!(cursor.0.is_empty());
         }
+    }
+
+    #[test]
+    fn a_server_that_lets_nobody_in_is_given_up() {
+        let path = std::env::temp_dir().join(format!("trireme-nobody-is-let-in-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let mut waiting = Vec::new();
+        let refused = loop {
+            match connect_within(&path, Duration::from_millis(50)) {
+                Ok(stream) => waiting.push(stream),
+                Err(error) => break error,
+            }
+        };
+        std::fs::remove_file(&path).unwrap();
+        assert!(!waiting.is_empty());
+        assert!(
+            matches!(&refused, SqlError::Connection(error) if error.kind() == io::ErrorKind::TimedOut),
+            "{refused}"
+        );
+        drop(listener);
     }
 
     #[test]

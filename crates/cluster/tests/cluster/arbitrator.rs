@@ -1,12 +1,12 @@
 //! Two servers and an arbitrator: either server may be lost, and nothing that was acknowledged is.
 
 use crate::support::{
-    Bed, Load, Watch, assert_equal, await_status, client, client_in_d, eventually, from_environment, node, schema,
+    Bed, Load, Watch, assert_equal, await_status, bounded, client, client_in_d, eventually, from_environment, node,
+    schema,
 };
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 use trireme_cluster::{Cluster, ClusterGuard, LogCursor, Start, Stop, sample};
 
@@ -145,7 +145,7 @@ pub fn a_secret_is_changed_beside_an_arbitrator(bed: &Bed) {
     let watch = Watch::start(&load);
     let shared = cluster.dir().join("secret");
     for step in ["rotate", "retire"] {
-        let said = Command::new(&command).args(["secret", step]).arg(&shared).output().unwrap();
+        let said = bounded(&command).args(["secret", step]).arg(&shared).output().unwrap();
         assert!(said.status.success(), "{said:?}");
         let mut log = LogCursor::at_end(&cluster.node(node(ARBITRATOR)).unwrap().log());
         let secret = std::fs::read(&shared).unwrap();

@@ -3,14 +3,16 @@
 use crate::arbitrator;
 use crate::attacker::{Answer, SECOND, answer, confirm, dial, dial_and_await, hello, source, stranger};
 use crate::support::{
-    Bed, Client, Load, assert_all_there, assert_equal, await_status, client, client_in_d, node, schema,
+    Bed, Client, Load, PATIENCE, assert_all_there, assert_equal, await_status, bounded, client, client_in_d, node,
+    schema,
 };
+use std::fs::{DirEntry, File};
 use std::io::Write;
 use std::net::{SocketAddrV4, TcpListener};
-use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use trireme_cluster::{Cluster, LogCursor, Spec, Start, Stop};
+use trireme_cluster::{Cluster, LogCursor, Spec, Start, Stop, print_end_of};
 use trireme_types::{Incarnation, Member};
 
 /// Everything that a node does of its own accord it does several times in this.
@@ -27,6 +29,7 @@ fn foreign_arbitrator(bed: &Bed, spec: &Spec, cluster: &Cluster, options: &str, 
     let command = arbitrator::command(bed)?;
     let port = spec.base_port + 90;
     let dir = spec.dir.join("foreign");
+    let log = File::create(foreign_log(spec)).expect("the cluster's directory takes files");
     let child = Command::new(command)
         .args(["arbitrate", "--name", "foreign", "--group", &spec.name])
         .args(["--address", &format!("gcomm://{}", target(cluster, 1))])
@@ -39,9 +42,40 @@ fn foreign_arbitrator(bed: &Bed, spec: &Spec, cluster: &Cluster, options: &str, 
         ])
         .args(more)
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(log)
         .spawn();
     Some(child.expect("it can be run"))
+}
+
+fn foreign_log(spec: &Spec) -> PathBuf {
+    spec.dir.join("foreign.log")
+}
+
+/// Of a foreign arbitrator that ends by itself.
+fn exit_code(spec: &Spec, mut child: Child) -> Option<i32> {
+    let limit = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        if Instant::now() > limit {
+            let threads = threads(child.id());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            print_end_of(&foreign_log(spec));
+            panic!("the arbitrator still runs after {PATIENCE:?}; its threads and what they wait for: {threads}");
+        }
+        std::thread::sleep(SECOND / 20);
+    }
+}
+
+/// The name of each thread, and what in the kernel it waits for.
+fn threads(pid: u32) -> String {
+    let read = |task: &DirEntry, file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let told: Vec<String> =
+        tasks.map(|task| format!("{} in {}", read(&task, "comm").trim(), read(&task, "wchan"))).collect();
+    told.join(", ")
 }
 
 /// Against a group with a secret, by those who have none.
@@ -63,8 +97,8 @@ pub fn strangers_get_nothing_from_a_group_with_a_secret(bed: &Bed) {
     wanted.set_nonblocking(true).unwrap();
     let copy = format!("rsync:{}/rsync_sst", wanted.local_addr().unwrap());
     for more in [&["--sst", &copy][..], &[]] {
-        if let Some(mut child) = foreign_arbitrator(bed, &spec, &cluster, "", more) {
-            assert_eq!(child.wait().unwrap().code(), Some(1), "{more:?}: it should have failed");
+        if let Some(child) = foreign_arbitrator(bed, &spec, &cluster, "", more) {
+            assert_eq!(exit_code(&spec, child), Some(1), "{more:?}: it should have failed");
         }
     }
     assert!(wanted.accept().is_err(), "somebody came to bring a copy");
@@ -88,13 +122,18 @@ fn others_of_this_machine_get_nothing(cluster: &Cluster) {
     let one = cluster.node(node(1)).unwrap();
     for path in [one.socket(), one.data(), cluster.dir().join("cluster.json"), cluster.dir().join("secret")] {
         assert!(path.exists(), "{}", path.display());
-        let seen = Command::new("test").arg("-e").arg(&path).uid(NOBODY).gid(NOBODY).status().unwrap();
-        assert!(!seen.success(), "{} can be reached by everybody", path.display());
+        let seen = as_nobody("test").arg("-e").arg(&path).status().unwrap();
+        assert_eq!(seen.code(), Some(1), "{} can be reached by everybody", path.display());
     }
-    let mut asked = Command::new("mariadb");
-    asked.arg("-uroot").arg("-S").arg(one.socket()).args(["-e", "SELECT 1"]).uid(NOBODY).gid(NOBODY);
-    let said = asked.output().unwrap();
-    assert!(!said.status.success() && said.stdout.is_empty(), "{said:?}");
+    let said =
+        as_nobody("mariadb").arg("-uroot").arg("-S").arg(one.socket()).args(["-e", "SELECT 1"]).output().unwrap();
+    assert!(said.status.code() == Some(1) && said.stdout.is_empty(), "{said:?}");
+}
+
+fn as_nobody(program: &str) -> Command {
+    let mut command = bounded("setpriv");
+    command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")]).arg("--clear-groups").arg(program);
+    command
 }
 
 /// The state file of a trial cluster says what is run and removed. One that another user made is believed by no command, least of all when root types it.
@@ -114,7 +153,7 @@ fn a_prepared_directory_is_not_obeyed(bed: &Bed, cluster: &Cluster) {
         std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
     }
     for action in [&["down"][..], &["restart", "1"], &["stop", "1"], &["up", "-n", "1"]] {
-        let said = Command::new(&command).arg("cluster").args(action).arg("--dir").arg(&prepared).output().unwrap();
+        let said = bounded(&command).arg("cluster").args(action).arg("--dir").arg(&prepared).output().unwrap();
         let why = String::from_utf8_lossy(&said.stderr).into_owned();
         assert!(!said.status.success() && why.contains(&here(&prepared)), "{action:?}: {why}");
         assert!(precious.join("node1").is_dir() && state.is_file(), "{action:?} has removed something");

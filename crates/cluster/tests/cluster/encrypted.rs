@@ -3,15 +3,14 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use nix::unistd::{Uid, User};
 use trireme_cluster::{Cluster, LogCursor, Start, Stop};
 
 use crate::arbitrator;
 use crate::support::{
-    Bed, Load, assert_all_there, assert_equal, assert_no_copy, await_status, client, client_in_d, eventually, node,
-    schema, start_all,
+    Bed, Load, assert_all_there, assert_equal, assert_no_copy, await_status, bounded, client, client_in_d, eventually,
+    node, schema, start_all,
 };
 
 /// In rows and in a statement, and nowhere else.
@@ -47,7 +46,7 @@ impl Keys {
 
     /// The answer of `trireme log verify` about a node that is down.
     fn verify(&self, program: &Path, data: &Path, with_key: bool) -> Result<String, String> {
-        let mut command = Command::new(program);
+        let mut command = bounded(program);
         command.args(["log", "verify"]);
         if with_key {
             command.arg("--key-file").arg(self.0.join("own"));

@@ -41,6 +41,11 @@ impl Failure {
         Failure { message, place }
     }
 
+    /// Of a scenario that did not panic.
+    pub fn without_place(message: String) -> Failure {
+        Failure { message, place: None }
+    }
+
     /// At most so many lines of the message, each behind `indent`.
     pub fn told(&self, lines: usize, indent: &str) -> String {
         let place = self.place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();

@@ -29,6 +29,7 @@ mod forks;
 mod joins;
 mod network;
 mod odd_settings;
+mod overdue;
 mod panics;
 mod power;
 mod recoveries;
@@ -41,13 +42,15 @@ mod tls;
 mod upgrades;
 
 use failure::Failure;
+use overdue::UnderWay;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use support::{About, Bed};
 use trireme_cluster::Settings;
 
@@ -190,6 +193,11 @@ const LINES_IN_SUMMARY: usize = 2;
 const LONG: &[&str] =
     &["a_panic_costs_the_node_and_not_the_server", "a_copy_that_the_log_has_outrun_is_asked_for_again"];
 
+/// Of one scenario in the short form, and else. The longest take a fifth of it on a machine with two cores.
+const LIMIT: Duration = Duration::from_secs(15 * 60);
+const LONG_LIMIT: Duration = Duration::from_secs(4 * 60 * 60);
+const LOOK_FOR_OVERDUE: Duration = Duration::from_secs(1);
+
 /// How many scenarios run at a time, unless `--test-threads` says otherwise. Each waits most of its time.
 const LANES: usize = 4;
 
@@ -212,12 +220,24 @@ struct Ran {
     verdict: Verdict,
 }
 
+/// One run of some scenarios, and their results.
+struct Run {
+    provider: PathBuf,
+    under_way: UnderWay,
+    limit: Duration,
+    results: Mutex<Vec<Ran>>,
+    filtered: usize,
+    began: Instant,
+}
+
 impl Job {
-    fn work(&self, provider: &Path, results: &Mutex<Vec<Ran>>) {
+    fn work(&self, run: &Run) {
         for settings in &self.places {
             let start = Instant::now();
-            let bed = Bed::new(self.name, provider, self.index, *settings);
+            let bed = Bed::new(self.name, &run.provider, self.index, *settings);
+            run.under_way.begin(self.name);
             let outcome = catch_unwind(AssertUnwindSafe(|| (self.run)(&bed)));
+            run.under_way.end(self.name);
             let verdict = match (outcome, bed.skipped()) {
                 (Err(panic), _) => Verdict::Failed(Failure::of(&*panic)),
                 (Ok(()), Some(why)) => Verdict::Skipped(why),
@@ -233,28 +253,83 @@ impl Job {
             let first = said.lines().next().unwrap_or_default();
             let rest = &said[first.len()..];
             println!("test {} (settings: {settings}) ... {first} ({seconds:.1} s){rest}", self.name);
-            results.lock().expect("no holder panics").push(Ran { name: self.name, verdict });
+            run.ran(self.name, verdict);
         }
     }
 }
 
-/// Runs `jobs` in so many lanes, in order.
-fn run(jobs: VecDeque<Job>, lanes: usize, provider: &Path, results: &Mutex<Vec<Ran>>) {
-    let jobs = Mutex::new(jobs);
-    let next = || jobs.lock().expect("no holder panics").pop_front();
-    thread::scope(|scope| {
-        for lane in 0..lanes {
-            let body = || {
-                while let Some(job) = next() {
-                    job.work(provider, results);
+impl Run {
+    fn ran(&self, name: &'static str, verdict: Verdict) {
+        self.results.lock().expect("no holder panics").push(Ran { name, verdict });
+    }
+
+    /// Runs `jobs` in so many lanes, in order.
+    fn work(&self, jobs: VecDeque<Job>, lanes: usize) {
+        let jobs = Mutex::new(jobs);
+        let next = || jobs.lock().expect("no holder panics").pop_front();
+        let (working, work) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            for lane in 0..lanes {
+                let (working, next) = (working.clone(), &next);
+                let body = move || {
+                    while let Some(job) = next() {
+                        job.work(self);
+                    }
+                    drop(working);
+                };
+                thread::Builder::new()
+                    .name(format!("lane {lane}"))
+                    .spawn_scoped(scope, body)
+                    .expect("threads can be started");
+            }
+            drop(working);
+            while work.recv_timeout(LOOK_FOR_OVERDUE) == Err(RecvTimeoutError::Timeout) {
+                if let Some(name) = self.under_way.overdue(self.limit) {
+                    self.end_overdue(name);
                 }
-            };
-            thread::Builder::new()
-                .name(format!("lane {lane}"))
-                .spawn_scoped(scope, body)
-                .expect("threads can be started");
+            }
+        });
+    }
+
+    /// Its thread cannot be ended alone.
+    fn end_overdue(&self, name: &'static str) -> ! {
+        let processes = overdue::end_descendants();
+        let text = format!("still runs after {:?}, and ends the run; the processes were\n{processes}", self.limit);
+        let failure = Failure::without_place(text);
+        println!("test {name} ... FAILED\n{}", failure.told(LINES_BEHIND_LOGS, "    "));
+        self.ran(name, Verdict::Failed(failure));
+        self.report();
+        std::process::exit(1);
+    }
+
+    /// The summary. Has nothing failed?
+    fn report(&self) -> bool {
+        let results = self.results.lock().expect("no holder panics");
+        let (mut passed, mut skipped, mut failures) = (0, Vec::new(), Vec::new());
+        for result in results.iter() {
+            match &result.verdict {
+                Verdict::Passed => passed += 1,
+                Verdict::Skipped(why) => skipped.push(format!("    {}: {why}", result.name)),
+                Verdict::Failed(failure) => {
+                    failures.push(format!("    {}\n{}", result.name, failure.told(LINES_IN_SUMMARY, "        ")));
+                }
+            }
         }
-    });
+        for (title, names) in [("not run", &skipped), ("failures", &failures)] {
+            if !names.is_empty() {
+                println!("\n{title}:\n{}", names.join("\n"));
+            }
+        }
+        println!(
+            "\ntest result: {}. {passed} passed; {} failed; {} ignored; 0 measured; {} filtered out; finished in {:.1}s",
+            if failures.is_empty() { "ok" } else { "FAILED" },
+            failures.len(),
+            skipped.len(),
+            self.filtered,
+            self.began.elapsed().as_secs_f64()
+        );
+        failures.is_empty()
+    }
 }
 
 fn main() -> ExitCode {
@@ -318,38 +393,15 @@ fn main() -> ExitCode {
 
     failure::note_places();
     println!("\nrunning {chosen} scenarios with {}", provider.display());
-    let began = Instant::now();
     for (name, instead) in left {
         println!("{name} runs in `make test-all`; here: {instead}");
     }
-    let results = Mutex::new(Vec::new());
+    let limit = if is_short { LIMIT } else { LONG_LIMIT };
+    let (under_way, results) = (UnderWay::default(), Mutex::default());
+    let run = Run { provider, under_way, limit, results, filtered, began: Instant::now() };
     let (alone, mut together) = jobs.into_iter().partition::<VecDeque<Job>, _>(|job| ALONE.contains(&job.name));
     together.make_contiguous().sort_by_key(|job| !LONG.contains(&job.name));
-    run(together, lanes, &provider, &results);
-    run(alone, 1, &provider, &results);
-
-    let results = results.into_inner().expect("no holder panics");
-    let (mut passed, mut skipped, mut failures) = (0, Vec::new(), Vec::new());
-    for result in &results {
-        match &result.verdict {
-            Verdict::Passed => passed += 1,
-            Verdict::Skipped(why) => skipped.push(format!("    {}: {why}", result.name)),
-            Verdict::Failed(failure) => {
-                failures.push(format!("    {}\n{}", result.name, failure.told(LINES_IN_SUMMARY, "        ")));
-            }
-        }
-    }
-    for (title, names) in [("not run", &skipped), ("failures", &failures)] {
-        if !names.is_empty() {
-            println!("\n{title}:\n{}", names.join("\n"));
-        }
-    }
-    println!(
-        "\ntest result: {}. {passed} passed; {} failed; {} ignored; 0 measured; {filtered} filtered out; finished in {:.1}s",
-        if failures.is_empty() { "ok" } else { "FAILED" },
-        failures.len(),
-        skipped.len(),
-        began.elapsed().as_secs_f64()
-    );
-    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    run.work(together, lanes);
+    run.work(alone, 1);
+    if run.report() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -2,7 +2,9 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -87,6 +89,13 @@ impl Bed {
             }
         }
     }
+}
+
+/// A program that is ended when it takes longer than anything here may.
+pub fn bounded(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("timeout");
+    command.arg("--kill-after=5").arg(PATIENCE.as_secs().to_string()).arg(program);
+    command
 }
 
 /// A value given in an environment variable; panics on anything else.
