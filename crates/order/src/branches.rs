@@ -303,6 +303,7 @@ impl<S: LogStore> Group<S> {
             || !self.is_whole()
             || self.counts_somebody_gone(now)
             || self.serves_nobody(now).is_some()
+            || self.data_of_a_running_server_beyond_its_log().is_some()
         {
             return false;
         }
@@ -379,6 +380,8 @@ impl<S: LogStore> Group<S> {
         let goes_on = reach.is_none_or(|reach| base.seqno <= reach && self.goes_on_from(now, base));
         let (useful, reach) = (self.arbitrates() || goes_on, reach.unwrap_or(Seqno(u64::MAX)));
         let mine = if useful { (0, self.own.tail().term, self.own.tail().index) } else { Default::default() };
+        // A log that ends before the data here would give the rest of these up.
+        let held = self.data_beyond_own_log();
         let mut best: Option<((usize, Term, LogIndex), NodeId)> = None;
         let mut alive = Vec::new();
         for (node, peer) in &self.peers {
@@ -386,6 +389,7 @@ impl<S: LogStore> Group<S> {
             // A branch that grew from this one was forced later, and knows more of what was meant to last.
             let forks = match self.kinship_of(*node) {
                 Some(Kinship::Same | Kinship::Descendant(_)) if self.data.is_declined(p) => continue,
+                Some(Kinship::Same) if held.is_some_and(|held| p.seqno < held) => continue,
                 Some(Kinship::Same) if p.base > reach || !self.is_of_use(now, *node) => continue,
                 Some(Kinship::Same) if !useful && p.base >= base.seqno => continue,
                 Some(Kinship::Same) => 0,
@@ -497,8 +501,18 @@ impl<S: LogStore> Group<S> {
         {
             let text = format!(
                 "not made primary: the data of this node reach seqno {held}, but its write-set log, which was replaced, only {}. What lies \
-                 between would be lost. Restart this node and set pc.bootstrap=1 then, or do it on another node whose log reaches that",
+                 between would be lost. Stop this node and bootstrap it (galera_new_cluster), or do this on another node whose log reaches that",
                 self.own.tail().seqno
+            );
+            return self.log(true, text);
+        }
+        // An arbitrator's word would do the same to the server.
+        let same = self.kinship_of(voter) == Some(Kinship::Same);
+        if let Some(held) = self.data_of(voter).filter(|held| same && *held > self.own.tail().seqno) {
+            let (name, own) = (self.names_of(&[voter]), self.own.tail().seqno);
+            let text = format!(
+                "not made primary: the data of {name} reach seqno {held}, but the write-set log of this node only {own}. What lies between would \
+                 be lost. Stop {name} and bootstrap it (galera_new_cluster)"
             );
             return self.log(true, text);
         }

@@ -214,10 +214,17 @@ impl<S: LogStore> Group<S> {
         self.sequencer() == Some(me)
     }
 
-    /// The end of the data, if this server runs, and its log was replaced by one that does not reach that yet.
+    /// The end of the data, if the own log does not reach that.
+    pub(crate) fn data_beyond_own_log(&self) -> Option<Seqno> {
+        let brought =
+            self.data.brought().filter(|(history, _)| *history == self.own.tail().history).map(|(_, seqno)| seqno);
+        self.holds().max(brought).filter(|held| *held > self.own.tail().seqno && !self.is(Mutant::DataIgnored))
+    }
+
+    /// The same of a server that runs: its log was replaced.
     pub(crate) fn data_of_a_running_server_beyond_its_log(&self) -> Option<Seqno> {
         let runs = self.phase() == Phase::NonPrimary && self.data.brings.is_none();
-        self.holds().filter(|held| runs && *held > self.own.tail().seqno && !self.is(Mutant::DataIgnored))
+        self.data_beyond_own_log().filter(|_| runs)
     }
 
     /// No index of any log that is here: no entry of theirs is taken for one of a branch that begins there.

@@ -340,9 +340,12 @@ impl<S: LogStore> Group<S> {
         // The base need not reach what the old log acknowledged: no evidence of that any more (rules 10, 12). One of a later term does: its
         // sequencer held all that was committed before, and of that term itself the old log has nothing.
         let reaches = of_branch && LogEnd::from(&base) >= self.own.tail().end();
-        let lack = if self.may_name_former_voters(of_branch, &base) { Lack::Voters } else { Lack::Entries };
+        let comparable = same && (of_branch || base.lineage == self.own.tail().lineage);
+        let lack = if self.may_name_former_voters(from, comparable, &base) { Lack::Voters } else { Lack::Entries };
         let had_a_log = !self.own.tail().history.is_nil() || self.own.store().suspect().is_some();
-        if had_a_log && !reaches && !self.begin_to_doubt(lack) {
+        // A damaged log may end before a change of the voters that was committed. The mark that tells of it goes with the log.
+        let lost_voters = lack == Lack::Voters && comparable && self.own.voters_committed() > base.voters_at;
+        if had_a_log && (!reaches || lost_voters) && !self.begin_to_doubt(lack) {
             return;
         }
         let forgotten = self.suspicion.acknowledged_before();
@@ -366,13 +369,14 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    /// Is this state from before a change of the voters that this member has known of? It may then be named beside others who decide no more. Nobody
-    /// knows what a log of which nothing is left had named. A state of the own branch that is given from a later one names whom the own log names: they
-    /// count no more and no less than before.
-    fn may_name_former_voters(&self, of_branch: bool, base: &Base) -> bool {
+    /// Is this state perhaps from before a change of the voters? It may then name this member beside others who decide no more. Nobody knows what a log
+    /// of which nothing is left had named. A state of the own branch (`comparable`) that is no older than all changes that this member knows of names whom
+    /// the own log names: they count no more and no less than before. But there was a change if its sender orders without being one of them, unless this
+    /// member has entrusted it.
+    fn may_name_former_voters(&self, from: NodeId, comparable: bool, base: &Base) -> bool {
         let known = self.own.tail().voters_at.max(self.own.voters_committed());
-        let comparable = of_branch || base.lineage == self.own.tail().lineage;
-        let is_as_new = comparable && !self.own.tail().history.is_nil() && base.voters_at >= known;
+        let orders_by_them = base.voters.contains(from) || self.suspicion.entrusted() == Some(from);
+        let is_as_new = comparable && !self.own.tail().history.is_nil() && base.voters_at >= known && orders_by_them;
         base.voters.contains(self.me()) && !is_as_new
     }
 

@@ -624,12 +624,41 @@ fn a_running_member_is_not_forced_while_its_new_log_does_not_reach_its_data() {
     net.run(Duration::from_secs(10));
     net.force(2);
     net.run(Duration::from_secs(1));
-    assert!(net.warned(2, "Restart this node and set pc.bootstrap=1 then"));
+    assert!(net.warned(2, "Stop this node and bootstrap it"));
     assert_eq!(net.phase(2), Phase::NonPrimary);
     let log = net.kill(2);
     net.restart(2, log, 2, data);
     force(&mut net, 2);
     assert_eq!(net.nodes[&2].group.store().base().seqno, data);
+}
+
+/// The same with another one beside it, whose log is longer than the new one, and ends before those data as well. The word is not passed on to that one:
+/// it would begin a branch that gives them up, also once this server has started anew.
+#[test]
+fn a_person_s_word_does_not_go_to_a_log_that_ends_before_the_data_here() {
+    let (mut net, data, logs) = gave_way_to_a_component_that_is_gone();
+    net.deliver_until(|net| {
+        let log = net.nodes[&2].group.store();
+        (log.base().seqno > Seqno::ZERO && log.last() == log.base().index).then_some(())
+    });
+    [3, 4, 8].into_iter().for_each(|n| drop(net.kill(n)));
+    net.run(Duration::from_secs(10));
+    let (third, log) = logs.into_iter().find(|(n, _)| *n == 3).unwrap();
+    let end = end_of(&log);
+    assert!(end < data && log.last() > net.nodes[&2].group.store().last());
+    net.restart(third, log, 2, end);
+    net.run(Duration::from_secs(2));
+    net.force(2);
+    net.run(Duration::from_secs(2));
+    assert!(net.warned(2, "Stop this node and bootstrap it"));
+    assert!([2, third].into_iter().all(|n| net.phase(n) != Phase::Primary));
+    let log = net.kill(2);
+    net.restart(2, log, 2, data);
+    net.run(Duration::from_secs(2));
+    force(&mut net, 2);
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.phase(third), Phase::Primary);
+    assert!(!net.gave_way(2) && net.nodes[&third].group.lineage().newest().unwrap().seqno == data);
 }
 
 /// The disks of the others have lied: their logs end before those data, and go on in another way.

@@ -308,6 +308,7 @@ fn a_state_of_a_later_term_forgets_nothing_that_counts() {
         term: status.term,
         seqno: Seqno(status.view.number),
         voters: status.voters,
+        voters_at: status.committed,
         view: status.view,
         ..trireme_types::Base::default()
     };
@@ -719,36 +720,52 @@ fn a_voter_that_lost_its_whole_log_promises_and_is_brought_up() {
     assert_eq!(net.bodies(1), ["before"]);
 }
 
-/// The state that a voter with nothing left of its log is given is from when it voted alone, since its data end there. It is cut off before it
-/// hears of the others.
+/// The state that a voter is given is from when it voted alone, since its data end there. It is cut off before it hears of the others. Nothing is left of
+/// its log, or a beginning that ends before that state, and of the marks that told of the others nothing is left in the new log.
 #[test]
 fn a_voter_that_is_given_a_state_of_former_voters_does_not_decide_alone() {
-    let mut net = Net::new();
-    net.bootstrap(1);
-    net.propose(1, "before");
-    net.settle();
-    net.join(2);
-    net.join(3);
-    let alone = net.nodes[&2].group.store().base().clone();
-    assert_eq!(alone.voters.voters.len(), 1);
-    let empty = damaged_from_its_beginning(net.kill(1).hard_state());
-    net.run(Duration::from_secs(5));
-    net.hand_order_to(2);
-    net.restart(1, empty, 2, alone.seqno);
-    let base = net.deliver_until(|net| {
-        Some(net.nodes[&1].group.store().base().clone()).filter(|base| base.index > LogIndex::ZERO)
-    });
-    assert_eq!(base, alone);
-    net.isolate(1);
-    net.run(Duration::from_secs(30));
-    assert_ne!(net.phase(1), Phase::Primary, "the others decide without it");
-    assert!((2..=3).all(|n| net.phase(n) == Phase::Primary));
-    net.heal();
-    net.run(Duration::from_secs(10));
-    for n in 1..=3 {
-        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
-        assert!(net.nodes[&n].group.lineage().forks().is_empty());
-        assert_eq!(net.nodes[&n].group.store().suspect(), None, "node {n} counts again");
+    for is_empty in [true, false] {
+        let mut net = Net::new();
+        net.bootstrap(1);
+        for body in ["a", "b", "c"] {
+            net.propose(1, body);
+            net.settle();
+        }
+        net.join(2);
+        net.join(3);
+        let alone = net.nodes[&2].group.store().base().clone();
+        assert_eq!(alone.voters.voters.len(), 1);
+        let (log, others) = (net.kill(1), [2, 3].map(|n| (n, net.kill(n))));
+        let mut kept = if is_empty { MemStore::new() } else { log.clone() };
+        let end = if is_empty { LogIndex::ZERO } else { LogIndex(alone.index.0 - 2) };
+        kept.truncate_after(end).unwrap();
+        kept.save_hard_state(log.hard_state()).unwrap();
+        kept.set_suspect(Some(end)).unwrap();
+        // Nobody remembers who acknowledged what.
+        for (n, log) in others {
+            let data = end_of(&log);
+            net.restart(n, log, 2, data);
+        }
+        net.run(Duration::from_secs(5));
+        if net.sequencer() == 3 {
+            let term = net.nodes[&2].group.status().term;
+            net.queue.push_back((3, 2, Content::TimeoutNow.in_term(HISTORY, term)));
+            net.run(Duration::from_secs(1));
+        }
+        assert_eq!(net.sequencer(), 2);
+        net.restart(1, kept, 2, alone.seqno);
+        net.deliver_until(|net| (net.nodes[&1].group.store().base() == &alone).then_some(()));
+        net.isolate(1);
+        net.run(Duration::from_secs(30));
+        assert_ne!(net.phase(1), Phase::Primary, "the others decide without it");
+        assert!((2..=3).all(|n| net.phase(n) == Phase::Primary));
+        net.heal();
+        net.run(Duration::from_secs(10));
+        for n in 1..=3 {
+            assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+            assert!(net.nodes[&n].group.lineage().forks().is_empty());
+            assert_eq!(net.nodes[&n].group.store().suspect(), None, "node {n} counts again");
+        }
     }
 }
 
