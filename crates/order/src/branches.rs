@@ -501,7 +501,8 @@ impl<S: LogStore> Group<S> {
         {
             let text = format!(
                 "not made primary: the data of this node reach seqno {held}, but its write-set log, which was replaced, only {}. What lies \
-                 between would be lost. Stop this node and bootstrap it (galera_new_cluster), or do this on another node whose log reaches that",
+                 between would be lost. Stop all nodes that are left and bootstrap this one (safe_to_bootstrap: 1 in grastate.dat, galera_new_cluster), or \
+                 do this on another node whose log reaches that",
                 self.own.tail().seqno
             );
             return self.log(true, text);
@@ -512,7 +513,7 @@ impl<S: LogStore> Group<S> {
             let (name, own) = (self.names_of(&[voter]), self.own.tail().seqno);
             let text = format!(
                 "not made primary: the data of {name} reach seqno {held}, but the write-set log of this node only {own}. What lies between would \
-                 be lost. Stop {name} and bootstrap it (galera_new_cluster)"
+                 be lost. Stop all nodes that are left and bootstrap {name} (safe_to_bootstrap: 1 in grastate.dat, galera_new_cluster)"
             );
             return self.log(true, text);
         }

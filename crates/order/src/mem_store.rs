@@ -26,6 +26,11 @@ impl MemStore {
         MemStore::default()
     }
 
+    fn needs_room(&self, operation: &str) -> Result<(), StoreError> {
+        let (operation, path, said) = (operation.to_owned(), "memory".into(), "no space left".to_owned());
+        if self.full { Err(StoreError::Disk { operation, path, cause: DiskFault::Full, said }) } else { Ok(()) }
+    }
+
     /// Everything written becomes durable; returns what to report to the group.
     pub fn sync(&mut self) -> (u64, LogIndex) {
         self.synced = self.last();
@@ -99,14 +104,7 @@ impl LogStore for MemStore {
             .collect())
     }
     fn append(&mut self, entries: &[Entry]) -> Result<(), StoreError> {
-        if self.full {
-            return Err(StoreError::Disk {
-                operation: "append to".into(),
-                path: "memory".into(),
-                cause: DiskFault::Full,
-                said: "no space left".into(),
-            });
-        }
+        self.needs_room("append to")?;
         for e in entries {
             assert_eq!(e.header.index, self.last().next(), "entries are appended without gaps");
             self.entries.push(e.clone());
@@ -122,6 +120,7 @@ impl LogStore for MemStore {
         Ok(())
     }
     fn reset(&mut self, base: Base) -> Result<(), StoreError> {
+        self.needs_room("replace")?;
         self.entries.clear();
         self.checkpoints.clear();
         self.synced = base.index;

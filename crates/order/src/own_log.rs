@@ -198,10 +198,9 @@ impl<S: LogStore> OwnLog<S> {
 
     /// The log goes on behind this base, with nothing in it. Afterwards delivery begins there.
     pub fn reset(&mut self, base: Base) -> Result<(), StoreError> {
-        // First: positions of the old log must not be taken for committed ones of the new, whenever this stops.
-        self.hard.committed = LogIndex::ZERO;
-        self.hard.voters_committed = LogIndex::ZERO;
-        self.save()?;
+        // First: positions of the old log must not be taken for committed ones of the new, whenever this stops. Up to the base all are. And the old log, if it
+        // stays because this stops, must not forget that it lacks what was committed.
+        self.lower_marks_to(base.index)?;
         self.store.reset(base)?;
         self.synced = self.store.synced();
         Ok(())
@@ -400,16 +399,29 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_begins_anew_knows_of_nothing_committed_and_keeps_its_promises() {
+    fn a_log_that_begins_anew_knows_of_nothing_committed_behind_its_beginning_and_keeps_its_promises() {
+        for (begins, left) in [(LogIndex(9), LogIndex(3)), (LogIndex(1), LogIndex(1))] {
+            let mut own = log();
+            own.save_voters_committed(LogIndex(2)).unwrap();
+            own.save_committed(LogIndex(3)).unwrap();
+            own.reset(Base { index: begins, ..Base::default() }).unwrap();
+            own.begin_at(begins);
+            reread(&mut own);
+            assert!(!own.knows_committed_behind(begins));
+            assert_eq!((own.term(), own.tail().index), (Term(1), begins));
+            assert_eq!(own.store().hard_state().committed, left, "on disk, too");
+        }
+    }
+
+    /// The disk was full, or the power failed: the old log is there, and ends before a change of the voters.
+    #[test]
+    fn a_log_that_was_to_begin_anew_and_does_not_still_lacks_what_was_committed() {
         let mut own = log();
         own.save_voters_committed(LogIndex(2)).unwrap();
-        own.save_committed(LogIndex(3)).unwrap();
-        own.reset(Base { index: LogIndex(9), ..Base::default() }).unwrap();
-        own.begin_at(LogIndex(9));
-        reread(&mut own);
-        assert!(!own.knows_committed_behind(LogIndex::ZERO));
-        assert_eq!((own.term(), own.tail().index), (Term(1), LogIndex(9)));
-        assert_eq!(own.store().hard_state().committed, LogIndex::ZERO, "on disk, too");
+        let marks = own.store().hard_state().voters_committed;
+        own.store_mut().full = true;
+        own.reset(Base { index: LogIndex(9), ..Base::default() }).unwrap_err();
+        assert_eq!(own.store().hard_state().voters_committed, marks);
     }
 
     #[test]

@@ -518,9 +518,21 @@ impl<S: Storage> WriteSetLog<S> {
     pub fn succeed(&mut self, failed: &WriteSetLog<S>) -> Result<Option<IndexRange>, StoreError> {
         let (before, here) = (failed.hard_state(), self.hard_state());
         let promised = before.term > here.term || before.term == here.term && before.voted_for != here.voted_for;
-        if promised || before.branch != here.branch {
-            let HardState { term, voted_for, .. } = if promised { before } else { here };
-            self.save_hard_state(HardState { term, voted_for, branch: before.branch, ..here })?;
+        let HardState { term, voted_for, .. } = if promised { before } else { here };
+        // A log that lacks entries known to be committed is barred by these marks.
+        let same = before.branch == here.branch;
+        let mark = |before: LogIndex, here: LogIndex| if same { before.max(here) } else { before };
+        let committed = mark(before.committed, here.committed);
+        let voters_committed = mark(before.voters_committed, here.voters_committed);
+        let state = HardState { term, voted_for, voters_committed, committed, branch: before.branch };
+        if state != here {
+            self.save_hard_state(state)?;
+        }
+        if failed.is_outdated() {
+            if self.suspect().is_none() {
+                self.set_suspect(failed.doubted.map_or(failed.suspect(), |doubt| doubt.before))?;
+            }
+            self.set_outdated(true)?;
         }
         if failed.incarnation() > self.incarnation() {
             self.begin_incarnation(failed.incarnation())?;

@@ -624,7 +624,7 @@ fn a_running_member_is_not_forced_while_its_new_log_does_not_reach_its_data() {
     net.run(Duration::from_secs(10));
     net.force(2);
     net.run(Duration::from_secs(1));
-    assert!(net.warned(2, "Stop this node and bootstrap it"));
+    assert!(net.warned(2, "Stop all nodes that are left and bootstrap this one"));
     assert_eq!(net.phase(2), Phase::NonPrimary);
     let log = net.kill(2);
     net.restart(2, log, 2, data);
@@ -650,7 +650,7 @@ fn a_person_s_word_does_not_go_to_a_log_that_ends_before_the_data_here() {
     net.run(Duration::from_secs(2));
     net.force(2);
     net.run(Duration::from_secs(2));
-    assert!(net.warned(2, "Stop this node and bootstrap it"));
+    assert!(net.warned(2, "Stop all nodes that are left and bootstrap this one"));
     assert!([2, third].into_iter().all(|n| net.phase(n) != Phase::Primary));
     let log = net.kill(2);
     net.restart(2, log, 2, data);

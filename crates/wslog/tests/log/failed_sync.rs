@@ -2,7 +2,7 @@
 //! fails of what has waited for a write past the page cache.
 
 use trireme_order::LogStore;
-use trireme_types::{Base, Durability, LogIndex, NodeId, Uuid};
+use trireme_types::{Base, Durability, HardState, LogIndex, NodeId, Uuid};
 use trireme_wslog::{Faults, OpenReport, Options, SimDisk, WriteSetLog};
 
 use crate::support::entries::entry;
@@ -61,6 +61,26 @@ fn doubt_goes_when_the_same_process_finds_all_of_it() {
     assert_eq!((again.last(), report.suspect), (LogIndex(10), Some(LogIndex(5))));
     assert_eq!(again.succeed(&log).unwrap(), None);
     assert_eq!(again.suspect(), None);
+}
+
+/// A disk forgot what the log had noted of itself. The process has not.
+#[test]
+fn marks_are_kept_by_the_process_where_the_disk_forgot_them() {
+    let disk = SimDisk::new(3);
+    let (mut log, _) = open(&disk);
+    let forgotten = log.hard_state();
+    let marked = HardState { voters_committed: LogIndex(4), committed: LogIndex(5), ..forgotten };
+    log.save_hard_state(marked).unwrap();
+    log.set_suspect(Some(LogIndex(0))).unwrap();
+    log.set_outdated(true).unwrap();
+    log.let_go();
+    let (mut again, _) = open(&disk);
+    again.save_hard_state(forgotten).unwrap();
+    again.set_suspect(None).unwrap();
+    assert!(!again.is_outdated());
+    again.succeed(&log).unwrap();
+    assert_eq!(again.hard_state(), marked);
+    assert!(again.is_outdated());
 }
 
 /// The limit: a disk that takes nothing any more takes no note either. Then nothing on it tells the next process, and the peers have to:
