@@ -96,11 +96,12 @@ pub struct Session {
     connection_id: u32,
 }
 
-/// A server that stands still accepts nobody. Once enough of others wait, the next one would wait in `connect` for ever: unix(7).
+/// A server that stands still accepts nobody. Once enough of others wait, the next one would wait in `connect` for ever: unix(7). Writes fail after
+/// `limit`, too.
 fn connect_within(path: &Path, limit: Duration) -> Result<UnixStream, SqlError> {
     let fd = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).map_err(io::Error::from)?;
     let stream = UnixStream::from(fd);
-    // It bounds `connect`, too.
+    // That bounds `connect`.
     stream.set_write_timeout(Some(limit))?;
     let address = UnixAddr::new(path).map_err(io::Error::from)?;
     match connect(stream.as_raw_fd(), &address) {
@@ -138,7 +139,6 @@ impl Session {
     pub fn open(socket: &Path, database: Option<&str>, limit: Duration) -> Result<Session, SqlError> {
         let stream = connect_within(socket, limit)?;
         stream.set_read_timeout(Some(limit))?;
-        stream.set_write_timeout(Some(limit))?;
         let mut session = Session { stream: BufReader::new(stream), sequence: 0, connection_id: 0 };
         session.log_in(database)?;
         Ok(session)

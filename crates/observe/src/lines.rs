@@ -266,7 +266,7 @@ pub const LINES: &[Line] = &[
     ours(
         Topic::Fork,
         &["the write-set log here is an old copy, or is damaged: all voters that it names are here"],
-        "An old copy of the data directory was put back. The voters may have changed since.",
+        "An old copy of the data directory was put back, or the write-set log was damaged. The voters may have changed since.",
         "Start the other nodes. If all of them are gone, or were put back too: SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on the one with the newest data.",
     ),
     ours(

@@ -495,25 +495,13 @@ impl<S: LogStore> Group<S> {
             );
             return self.log(true, text);
         }
-        // It gives them to a log only when it starts (`force_from_own_data`).
-        if voter == self.me()
-            && let Some(held) = self.data_of_a_running_server_beyond_its_log()
-        {
+        if let Some(held) = self.data_given_up_with(voter) {
+            let name = if voter == self.me() { "this node".into() } else { self.names_of(&[voter]) };
             let text = format!(
-                "not made primary: the data of this node reach seqno {held}, but its write-set log, which was replaced, only {}. What lies \
-                 between would be lost. Stop all nodes that are left and bootstrap this one (safe_to_bootstrap: 1 in grastate.dat, galera_new_cluster), or \
-                 do this on another node whose log reaches that",
+                "not made primary: the data of {name} reach seqno {held}, but the write-set log of this node only {}. The commits between would be \
+                 lost. Stop all nodes that are left and bootstrap {name} (safe_to_bootstrap: 1 in grastate.dat, galera_new_cluster), or do this on \
+                 a node whose log reaches that",
                 self.own.tail().seqno
-            );
-            return self.log(true, text);
-        }
-        // An arbitrator's word would do the same to the server.
-        let same = self.kinship_of(voter) == Some(Kinship::Same);
-        if let Some(held) = self.data_of(voter).filter(|held| same && *held > self.own.tail().seqno) {
-            let (name, own) = (self.names_of(&[voter]), self.own.tail().seqno);
-            let text = format!(
-                "not made primary: the data of {name} reach seqno {held}, but the write-set log of this node only {own}. What lies between would \
-                 be lost. Stop all nodes that are left and bootstrap {name} (safe_to_bootstrap: 1 in grastate.dat, galera_new_cluster)"
             );
             return self.log(true, text);
         }

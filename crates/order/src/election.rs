@@ -118,8 +118,7 @@ impl<S: LogStore> Group<S> {
             && !self.own.tail().history.is_nil()
             // The next term has to be one that others can read.
             && self.own.term() < TERM_MAX
-            // A log that lost its end may have lost the newest voters with it: it does not know who decides.
-            && self.own.tail().index >= self.own.voters_committed()
+            && !self.own.lacks_committed_voters()
             && (votes(&self.own.tail().voters) || votes(&self.own.tail().voters_before) || self.candidacy.called)
             && (!self.arbitrates() || self.arbiter.stands())
     }

@@ -227,6 +227,16 @@ impl<S: LogStore> Group<S> {
         self.data_beyond_own_log().filter(|_| runs)
     }
 
+    /// The end of the data of `voter`, if a branch that begins behind the own log with this one as its only voter gave some of them up. A server gives its
+    /// data to a log only when it starts (`force_from_own_data`).
+    pub(crate) fn data_given_up_with(&self, voter: NodeId) -> Option<Seqno> {
+        if voter == self.me() {
+            return self.data_of_a_running_server_beyond_its_log();
+        }
+        let same = self.kinship_of(voter) == Some(Kinship::Same);
+        self.data_of(voter).filter(|held| same && *held > self.own.tail().seqno)
+    }
+
     /// No index of any log that is here: no entry of theirs is taken for one of a branch that begins there.
     fn beyond_all_logs(&self) -> LogIndex {
         let logs = self.peers.values().filter_map(|p| Some(p.told()?.last_index));

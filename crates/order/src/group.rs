@@ -1143,7 +1143,7 @@ impl<S: LogStore> Group<S> {
         }
         // A log that ends below what it knows to be committed has lost its end. That it did must outlive the marks that tell, if the fork's
         // entry never gets here.
-        if self.own.voters_committed() > self.own.tail().index && !self.begin_to_doubt(Lack::Voters) {
+        if self.own.lacks_committed_voters() && !self.begin_to_doubt(Lack::Voters) {
             return false;
         }
         let saved = self.own.lower_marks_to(below);

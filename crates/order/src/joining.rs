@@ -333,7 +333,7 @@ impl<S: LogStore> Group<S> {
         } else if self.keeps_offer_of(now, from, term) {
             return;
         }
-        let by_own_promise = self.was_promised(from, term, &base);
+        let by_them = self.orders_by_voters_of(&base, from, term);
         if !promised || term > self.own.term() {
             // Terms of another history mean nothing here. Its sequencer has this member's vote now.
             self.own.promise_with_next(term, from);
@@ -342,8 +342,7 @@ impl<S: LogStore> Group<S> {
         // sequencer held all that was committed before, and of that term itself the old log has nothing.
         let reaches = of_branch && LogEnd::from(&base) >= self.own.tail().end();
         let comparable = same && (of_branch || base.lineage == self.own.tail().lineage);
-        let lack =
-            if self.may_name_former_voters(comparable, by_own_promise, &base) { Lack::Voters } else { Lack::Entries };
+        let lack = if self.may_name_former_voters(comparable, by_them, &base) { Lack::Voters } else { Lack::Entries };
         let had_a_log = !self.own.tail().history.is_nil() || self.own.store().suspect().is_some();
         // A damaged log may end before a change of the voters that was committed. The mark that tells of it goes with the log.
         let lost_voters = comparable && self.own.voters_committed() > base.voters_at;
@@ -373,20 +372,20 @@ impl<S: LogStore> Group<S> {
 
     /// Is this state perhaps from before a change of the voters, so that those that it names decide no more? Nobody knows what a log of which nothing is
     /// left had named, and indices of others are not comparable. Otherwise a state that is no older than all changes that this member knows of names
-    /// whom the own log names: they count no more and no less than before. But there was a change if its sender orders without being one of them, unless
-    /// that goes back to a promise of this member's (`by_own_promise`).
-    fn may_name_former_voters(&self, comparable: bool, by_own_promise: bool, base: &Base) -> bool {
+    /// whom the own log names: they count no more and no less than before. But there was a change if its sender does not order
+    /// by them (`by_them`).
+    fn may_name_former_voters(&self, comparable: bool, by_them: bool, base: &Base) -> bool {
         let known = self.own.tail().voters_at.max(self.own.voters_committed());
         if comparable && base.voters_at < known {
             return true;
         }
-        let is_as_new = comparable && !self.own.tail().history.is_nil() && by_own_promise;
+        let is_as_new = comparable && !self.own.tail().history.is_nil() && by_them;
         base.voters.contains(self.me()) && !is_as_new
     }
 
     /// Does the one that orders in `term` do that as one of the voters that `base` names, or by a promise of this member: given to it, or to one of
     /// these in the term before, who may have entrusted it?
-    fn was_promised(&self, from: NodeId, term: Term, base: &Base) -> bool {
+    fn orders_by_voters_of(&self, base: &Base, from: NodeId, term: Term) -> bool {
         let (given, to) = (self.own.term(), self.own.voted_for());
         let entrusted = self.suspicion.entrusted() == Some(from)
             || given.next() == term && to != self.me() && base.voters.contains(to);

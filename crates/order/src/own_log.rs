@@ -153,6 +153,11 @@ impl<S: LogStore> OwnLog<S> {
         self.save()
     }
 
+    /// Does the log end before a change of the voters that is known to be committed? It has lost its end then, and does not say who decides.
+    pub fn lacks_committed_voters(&self) -> bool {
+        self.hard.voters_committed > self.tail.index
+    }
+
     /// Is anything behind this index known to be committed?
     pub fn knows_committed_behind(&self, index: LogIndex) -> bool {
         self.hard.committed > index || self.hard.voters_committed > index

@@ -793,7 +793,7 @@ impl<S: LogStore> Group<S> {
                  on with the best log present",
                 self.names_of(&missing)
             )
-        } else if self.own.store().is_outdated() || self.own.voters_committed() > self.own.tail().index {
+        } else if self.own.store().is_outdated() || self.own.lacks_committed_voters() {
             "the write-set log here is an old copy, or is damaged: all voters that it names are here, and there may be others by now. Waiting for a \
              node with a newer log. If there is none, SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on one node goes on with the best log \
              present"

@@ -12,7 +12,7 @@ use std::net::{SocketAddrV4, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use trireme_cluster::{Cluster, LogCursor, Spec, Start, Stop, print_end_of};
+use trireme_cluster::{Cancel, Cluster, LogCursor, Spec, Start, Stop, print_end_of, until};
 use trireme_types::{Incarnation, Member};
 
 /// Everything that a node does of its own accord it does several times in this.
@@ -53,19 +53,18 @@ fn foreign_log(spec: &Spec) -> PathBuf {
 
 /// Of a foreign arbitrator that ends by itself.
 fn exit_code(spec: &Spec, mut child: Child) -> Option<i32> {
-    let limit = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status.code();
-        }
-        if Instant::now() > limit {
-            let threads = threads(child.id());
+    let ended = until("the arbitrator ends", PATIENCE, &Cancel::default(), || {
+        let status = child.try_wait().expect("nobody else waits for it");
+        Ok(status.ok_or_else(|| format!("its threads are {}", threads(child.id()))))
+    });
+    match ended {
+        Ok(status) => status.code(),
+        Err(error) => {
             child.kill().unwrap();
             child.wait().unwrap();
             print_end_of(&foreign_log(spec));
-            panic!("the arbitrator still runs after {PATIENCE:?}; its threads and what they wait for: {threads}");
+            panic!("{error}");
         }
-        std::thread::sleep(SECOND / 20);
     }
 }
 

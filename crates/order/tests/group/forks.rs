@@ -615,16 +615,13 @@ fn a_view_from_before_the_end_of_the_data_does_not_say_that_the_history_ends_the
 #[test]
 fn a_running_member_is_not_forced_while_its_new_log_does_not_reach_its_data() {
     let (mut net, data, _) = gave_way_to_a_component_that_is_gone();
-    net.deliver_until(|net| {
-        let log = net.nodes[&2].group.store();
-        (log.base().seqno > Seqno::ZERO && log.last() == log.base().index).then_some(())
-    });
-    assert!(net.nodes[&2].group.store().base().seqno < data);
+    let base = net.deliver_a_state_to(2);
+    assert!((Seqno(1)..data).contains(&base.seqno));
     net.isolate(2);
     net.run(Duration::from_secs(10));
     net.force(2);
     net.run(Duration::from_secs(1));
-    assert!(net.warned(2, "Stop all nodes that are left and bootstrap this one"));
+    assert!(net.warned(2, "Stop all nodes that are left and bootstrap this node"));
     assert_eq!(net.phase(2), Phase::NonPrimary);
     let log = net.kill(2);
     net.restart(2, log, 2, data);
@@ -637,10 +634,8 @@ fn a_running_member_is_not_forced_while_its_new_log_does_not_reach_its_data() {
 #[test]
 fn a_person_s_word_does_not_go_to_a_log_that_ends_before_the_data_here() {
     let (mut net, data, logs) = gave_way_to_a_component_that_is_gone();
-    net.deliver_until(|net| {
-        let log = net.nodes[&2].group.store();
-        (log.base().seqno > Seqno::ZERO && log.last() == log.base().index).then_some(())
-    });
+    let base = net.deliver_a_state_to(2);
+    assert!((Seqno(1)..data).contains(&base.seqno));
     [3, 4, 8].into_iter().for_each(|n| drop(net.kill(n)));
     net.run(Duration::from_secs(10));
     let (third, log) = logs.into_iter().find(|(n, _)| *n == 3).unwrap();
@@ -650,7 +645,7 @@ fn a_person_s_word_does_not_go_to_a_log_that_ends_before_the_data_here() {
     net.run(Duration::from_secs(2));
     net.force(2);
     net.run(Duration::from_secs(2));
-    assert!(net.warned(2, "Stop all nodes that are left and bootstrap this one"));
+    assert!(net.warned(2, "Stop all nodes that are left and bootstrap this node"));
     assert!([2, third].into_iter().all(|n| net.phase(n) != Phase::Primary));
     let log = net.kill(2);
     net.restart(2, log, 2, data);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use trireme_order::{
     Config, Content, Delivery, Event, Group, JoinState, Limits, LogStore, MemStore, Message, Output, Phase, Timeouts,
 };
-use trireme_types::{Durability, Incarnation, Level, Member, NodeId, Seqno, Timestamp, Uuid, Weight};
+use trireme_types::{Base, Durability, Incarnation, Level, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, Weight};
 
 pub use super::lies::UNIX_AT_ZERO;
 
@@ -330,6 +330,14 @@ impl Net {
             self.nodes.get_mut(&to).unwrap().group.handle_message(now, node(from), message);
         }
         panic!("it does not come to that");
+    }
+
+    /// One message after the other arrives, until the log of this member begins anew with a state, and has nothing behind that yet.
+    pub fn deliver_a_state_to(&mut self, n: u8) -> Base {
+        self.deliver_until(|net| {
+            let log = net.nodes[&n].group.store();
+            Some(log.base()).filter(|base| base.index > LogIndex::ZERO && base.index == log.last()).cloned()
+        })
     }
 
     /// The next message on its way, by hand. `None`: there was none, and a millisecond has passed.

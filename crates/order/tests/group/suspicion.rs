@@ -266,14 +266,13 @@ fn who_is_given_a_state_of_the_own_branch_by_the_one_that_it_entrusted_decides_a
     }
     net.enter(2, Net::config(2), MemStore::new(), None);
     // The power fails when the joiner has a log, and before it has a vote.
-    let given =
-        net.deliver_until(|net| Some(net.nodes[&2].group.store().base()).filter(|b| b.seqno > Seqno::ZERO).cloned());
+    let given = net.deliver_a_state_to(2);
     let (log, kept) = (net.kill(1), net.kill(2));
     let data = end_of(&log);
     let lost = without_end(log.clone(), log.last().0 - given.index.0 + 1);
     net.restart(1, lost, 2, data);
     net.restart_without_data(2, kept.clone(), 2);
-    net.deliver_until(|net| (net.nodes[&1].group.store().base() == &given).then_some(()));
+    assert_eq!(net.deliver_a_state_to(1), given);
     assert!(net.warned(1, "has the best log, and decides"));
     let log = net.kill(1);
     net.kill(2);
@@ -736,25 +735,19 @@ fn a_voter_that_is_given_a_state_of_former_voters_does_not_decide_alone() {
         let alone = net.nodes[&2].group.store().base().clone();
         assert_eq!(alone.voters.voters.len(), 1);
         let (log, others) = (net.kill(1), [2, 3].map(|n| (n, net.kill(n))));
-        let mut kept = if is_empty { MemStore::new() } else { log.clone() };
-        let end = if is_empty { LogIndex::ZERO } else { LogIndex(alone.index.0 - 2) };
-        kept.truncate_after(end).unwrap();
-        kept.save_hard_state(log.hard_state()).unwrap();
-        kept.set_suspect(Some(end)).unwrap();
+        let kept = match is_empty {
+            true => damaged_from_its_beginning(log.hard_state()),
+            false => without_end(log.clone(), log.last().0 - alone.index.0 + 2),
+        };
         // Nobody remembers who acknowledged what.
         for (n, log) in others {
             let data = end_of(&log);
             net.restart(n, log, 2, data);
         }
         net.run(Duration::from_secs(5));
-        if net.sequencer() == 3 {
-            let term = net.nodes[&2].group.status().term;
-            net.queue.push_back((3, 2, Content::TimeoutNow.in_term(HISTORY, term)));
-            net.run(Duration::from_secs(1));
-        }
-        assert_eq!(net.sequencer(), 2);
+        net.hand_order_to(2);
         net.restart(1, kept, 2, alone.seqno);
-        net.deliver_until(|net| (net.nodes[&1].group.store().base() == &alone).then_some(()));
+        assert_eq!(net.deliver_a_state_to(1), alone);
         net.isolate(1);
         net.run(Duration::from_secs(30));
         assert_ne!(net.phase(1), Phase::Primary, "the others decide without it");
