@@ -73,7 +73,11 @@ fn marks_are_kept_by_the_process_where_the_disk_forgot_them() {
     log.save_hard_state(marked).unwrap();
     log.set_suspect(Some(LogIndex(0))).unwrap();
     log.set_outdated(true).unwrap();
-    log.let_go();
+    log.append(&[entry(1, 1, 1000)]).unwrap();
+    disk.set_faults(Faults { syncs_left: Some(0), ..Faults::default() });
+    log.sync_all().unwrap_err();
+    disk.set_faults(Faults::default());
+    assert!(log.let_go());
     let (mut again, _) = open(&disk);
     again.save_hard_state(forgotten).unwrap();
     again.set_suspect(None).unwrap();
