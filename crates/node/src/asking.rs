@@ -117,8 +117,9 @@ fn label(m: &Member) -> String {
 pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> Result<(), Refusal> {
     let past = Past::of(log)?;
     let own = log.node_id();
-    // After a fork its maker votes alone, and the others are still there.
-    let mut open: BTreeSet<NodeId> = if past.lineage.newest().is_some() {
+    // After a fork its maker votes alone, and the others are still there. A log that may lack its end does not say who votes by now.
+    let doubtful = log.suspect().is_some() || log.hard_state().voters_committed > past.last.index;
+    let mut open: BTreeSet<NodeId> = if past.lineage.newest().is_some() || doubtful {
         past.members.keys().copied().filter(|n| *n != own).collect()
     } else {
         past.voters.voters.iter().map(|v| v.node).filter(|n| *n != own).collect()

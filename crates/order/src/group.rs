@@ -365,12 +365,13 @@ impl<S: LogStore> Group<S> {
         failure.map_or(BootstrapError::FailedBefore, BootstrapError::Failed)
     }
 
-    /// Is this member a majority by itself?
+    /// Is this member a majority by itself? A log that may lack its end, or is an old copy, does not say: others may have a vote by now.
     fn decides_alone(&self) -> bool {
         let me = self.me();
         let mine = |set: &VoterSet| set.majority(|n| n == me);
         let settled = self.own.tail().voters_at <= self.own.voters_committed().max(self.commit);
-        mine(&self.own.tail().voters) && (settled || mine(&self.own.tail().voters_before))
+        let whole = self.is_whole() && !self.own.lacks_committed_voters();
+        whole && mine(&self.own.tail().voters) && (settled || mine(&self.own.tail().voters_before))
     }
 
     /// Has this log so many forks that no reader would take one more?

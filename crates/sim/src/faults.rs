@@ -196,11 +196,13 @@ impl Cluster {
                 // In a run about that alone some may be spared.
                 let all = !self.options.dark || self.rng.chance(0.6);
                 let voters = self.voters_on_disk();
-                for slot in 0..n {
-                    if all || self.rng.chance(0.6) {
-                        self.crash(slot, true);
-                        self.restart_later(slot);
-                    }
+                let dark: Vec<usize> = (0..n).filter(|_| all || self.rng.chance(0.6)).collect();
+                if !self.is_reached_without_power(&dark) {
+                    return;
+                }
+                for slot in dark {
+                    self.crash(slot, true);
+                    self.restart_later(slot);
                 }
                 if self.options.dark {
                     self.see_what_is_left(&voters);
@@ -617,7 +619,24 @@ impl Cluster {
 
     pub(crate) fn may_lose_power(&self, slot: usize) -> bool {
         let harmless = self.options.durability == Durability::Disk && !self.options.switches_durability();
-        harmless || self.may_doubt(slot)
+        if harmless { self.is_reached_without_power(&[slot]) } else { self.may_doubt(slot) }
+    }
+
+    /// Does some server's log still reach to where that of each bounded arbitrator begins, once these lose their power? The arbitrator drops what
+    /// one server has synced. After that one's disk is damaged, the others may have it in their page cache only.
+    fn is_reached_without_power(&self, dark: &[usize]) -> bool {
+        let servers =
+            || (0..self.slots.len()).filter(|i| !self.options.is_arbitrator(*i) && self.has_data_to_go_on_with(*i));
+        (0..self.slots.len()).filter(|x| self.may_drop(*x)).all(|x| {
+            let arbitrator = &self.slots[x];
+            let base = arbitrator.store().base().index;
+            let begins = arbitrator.process.as_ref().map_or(base, |p| p.group.held_by_servers().1.max(base));
+            servers().any(|i| {
+                let log = self.slots[i].store();
+                let reach = if dark.contains(&i) { log.synced().min(log.written()) } else { log.written() };
+                reach.max(log.base().index) >= begins
+            })
+        })
     }
 
     /// May this log lose its end without losing what was promised? Then the other whole logs must be evidence enough; promises
@@ -787,7 +806,7 @@ impl Cluster {
     }
 
     /// Holds `fits` for the voters that decide by any log, and are there any?
-    fn every_configuration(&self, fits: impl Fn(&VoterSet) -> bool) -> bool {
+    pub(crate) fn every_configuration(&self, fits: impl Fn(&VoterSet) -> bool) -> bool {
         let mut known = false;
         for s in &self.slots {
             let store = s.store();

@@ -52,6 +52,8 @@ pub(crate) struct Hostile {
     /// It says nothing that proves it a liar.
     careful: bool,
     over: bool,
+    /// The others were no majority of the voters without it when it went.
+    needed: bool,
 }
 
 impl Cluster {
@@ -76,8 +78,16 @@ impl Cluster {
             self.start_idle(slot);
         }
         let names = BTreeSet::from([self.slots[slot].node]);
-        self.hostile =
-            Some(Hostile { slot, names, heard: BTreeMap::new(), withheld: Vec::new(), rng, careful, over: false });
+        self.hostile = Some(Hostile {
+            slot,
+            names,
+            heard: BTreeMap::new(),
+            withheld: Vec::new(),
+            rng,
+            careful,
+            over: false,
+            needed: false,
+        });
         self.invent();
         let liar = self.options.liar;
         self.log(|| format!("n{slot} turns hostile: {liar:?}"));
@@ -104,8 +114,10 @@ impl Cluster {
             self.prove_itself();
             self.run_for(SEC);
         }
+        let names = self.hostile.as_ref().map(|h| h.names.clone()).unwrap_or_default();
+        let needed = !self.every_configuration(|set| set.majority(|n| !names.contains(&n)));
         if let Some(h) = &mut self.hostile {
-            h.over = true;
+            (h.over, h.needed) = (true, needed);
         }
         self.log(|| format!("n{liar} is gone"));
         self.crash(liar, false);
@@ -113,7 +125,7 @@ impl Cluster {
         self.heal_network();
         let begun = self.now;
         let done = self.majority_commits(BACK_WITHIN);
-        if !done && self.failure.is_none() {
+        if !done && self.failure.is_none() && !needed {
             let why = self.why_not_one_view();
             self.fail(format!("the liar is gone, and after 10 s no majority of the others commits: {why}"));
         }
@@ -152,6 +164,10 @@ impl Cluster {
             self.run_for(20 * MS);
         }
         false
+    }
+
+    pub(crate) fn is_liar_needed(&self) -> bool {
+        self.hostile.as_ref().is_some_and(|h| h.needed)
     }
 
     fn is_honest(&self, slot: usize) -> bool {

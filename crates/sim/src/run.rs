@@ -202,12 +202,13 @@ impl Cluster {
         let mut ok = self.run_until(bound, |c| c.one_view() || c.events > limit);
         if !ok && self.failure.is_none() {
             let all = (0..self.slots.len()).collect();
-            let (excuse, decides) = match self.options.forced {
-                true => (Situation::ForcedAgain, Some(all)),
-                false => {
-                    let decides = self.only_a_person_can_go_on_from().or_else(|| self.a_voter_refuses_all());
-                    (Situation::PersonDecided, decides)
-                }
+            let (excuse, decides) = if self.options.forced {
+                (Situation::ForcedAgain, Some(all))
+            } else if self.is_liar_needed() {
+                (Situation::LiarNeeded, Some(all))
+            } else {
+                let decides = self.only_a_person_can_go_on_from().or_else(|| self.a_voter_refuses_all());
+                (Situation::PersonDecided, decides)
             };
             if let Some(slots) = decides {
                 self.arose(excuse);

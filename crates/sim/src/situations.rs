@@ -218,6 +218,8 @@ situations! {
     HarmfulLie = "lie with a cost left out": 0,
     /// A node proved itself a liar, and was left.
     LiarLeft = "liar left": 0,
+    /// The others were no majority of the voters without the liar, and a person had to decide.
+    LiarNeeded = "liar needed": 0,
 }
 
 impl Situation {
@@ -231,6 +233,7 @@ impl Situation {
             Situation::PersonDecided => Some(4),
             Situation::ArbitratorStopped => Some(1),
             Situation::ForcedAgain => Some(4),
+            Situation::LiarNeeded => Some(10),
             _ => None,
         }
     }

@@ -4,7 +4,9 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use trireme_node::{Code, Gtid, TrxId, ViewStatus};
+use trireme_order::LogStore;
 use trireme_types::Seqno;
+use trireme_wslog::{DirStorage, Options, WriteSetLog, read_boot_id};
 
 use crate::cluster::{Cluster, agree, crash_image, goes_on_with, kill, restore_image, write_much};
 use crate::fake::{Closed, End, PATIENCE, State, Tables, until};
@@ -864,6 +866,33 @@ fn a_bootstrap_names_the_node_that_holds_more() {
     assert!(forced.lock().log.iter().any(|(_, t)| t.contains("bootstrap without an answer from n1 (")));
     forced.commit("a", "three");
     forced.stop();
+}
+
+/// In its log this node votes alone. But that may lack its end, and others may have a vote by now.
+#[test]
+fn a_bootstrap_by_a_log_that_may_lack_its_end_asks_all_known_members() {
+    let cluster = Cluster::new(2);
+    let mut hosts = cluster.start();
+    hosts.pop().unwrap().stop();
+    let first = hosts.pop().unwrap();
+    first.wait("alone", |s| s.size() == 1);
+    let tables = first.stop();
+    let asks = |tables: Tables| {
+        cluster.allow_bootstrap(0);
+        let mut host = cluster.host(0, tables, None, "");
+        assert_eq!(host.connect(&cluster.url(), true), Code::Ok, "{:#?}", host.lock().log);
+        host.serve(1);
+        let asked = host.lock().log.iter().any(|(_, t)| t.contains("bootstrap without an answer from n2 ("));
+        (host.stop(), asked)
+    };
+    let (tables, asked) = asks(tables);
+    assert!(!asked, "nobody else voted when it stopped");
+    let storage = DirStorage::new(&cluster.sites[0].dir).unwrap();
+    let (mut log, _) = WriteSetLog::open(storage, &Options::new(None, read_boot_id())).unwrap();
+    log.set_suspect(Some(log.last())).unwrap();
+    drop(log);
+    let (_, asked) = asks(tables);
+    assert!(asked);
 }
 
 #[test]

@@ -95,3 +95,36 @@ fn data_of_another_history_are_not_taken_for_what_the_group_has_lost() {
     assert_eq!(net.phase(2), Phase::Primary, "{:?}", net.nodes[&2].events);
     assert!(!net.gave_way(2) && !net.warned(2, "the group has lost"), "{:?}", net.nodes[&2].events);
 }
+
+/// In its log this member votes alone. It was damaged, or is an old copy, or its own notes name a change of the voters behind its end.
+#[test]
+fn a_bootstrap_by_a_log_that_may_lack_its_end_begins_a_branch() {
+    let cases: [fn(&mut MemStore); 3] = [
+        |store| store.set_suspect(Some(store.last())).unwrap(),
+        |store| {
+            store.set_suspect(Some(store.last())).unwrap();
+            store.set_outdated(true).unwrap();
+        },
+        |store| {
+            let hard = store.hard_state();
+            store.save_hard_state(HardState { voters_committed: store.last().next(), ..hard }).unwrap();
+        },
+    ];
+    for lose in cases {
+        let mut net = Net::cluster(1);
+        net.propose(1, "alone");
+        net.settle();
+        let mut old = net.nodes[&1].group.store().clone();
+        let seqno = old.read(old.last(), 0).unwrap()[0].header.seqno;
+        net.join(2);
+        net.propose(2, "together");
+        net.settle();
+        net.kill(1);
+        lose(&mut old);
+        net.start(1, Net::config(1), old, Some(seqno));
+        net.nodes.get_mut(&1).unwrap().group.bootstrap(net.now, HISTORY, seqno).unwrap();
+        net.settle();
+        let fork = net.nodes[&1].group.lineage().newest();
+        assert!(fork.is_some(), "the other member goes on in the same branch");
+    }
+}
