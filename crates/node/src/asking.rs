@@ -34,7 +34,7 @@ pub enum Refusal {
     )]
     Primary { name: String, address: String },
     #[error(
-        "{reason}. A member of this cluster runs, and refuses this node for a time: a bootstrap could split the cluster. Start this node \
+        "{reason}. A member of this cluster runs, and refuses this node: a bootstrap could split the cluster. Start this node \
          with the addresses of the others in wsrep_cluster_address and without --wsrep-new-cluster, or stop the others first"
     )]
     Shunned { reason: String },
@@ -117,20 +117,25 @@ fn label(m: &Member) -> String {
 pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> Result<(), Refusal> {
     let past = Past::of(log)?;
     let own = log.node_id();
-    // After a fork its maker votes alone, and the others are still there. A log that may lack its end does not say who votes by now.
     let doubtful = log.suspect().is_some() || log.hard_state().voters_committed > past.last.index;
-    let mut open: BTreeSet<NodeId> = if past.lineage.newest().is_some() || doubtful {
-        past.members.keys().copied().filter(|n| *n != own).collect()
-    } else {
-        past.voters.voters.iter().map(|v| v.node).filter(|n| *n != own).collect()
-    };
-    if open.is_empty() {
+    let mut open: BTreeSet<NodeId> = past.voters.voters.iter().map(|v| v.node).collect();
+    // After a fork its maker votes alone, and the others are still there. A log that may lack its end does not say who votes by now.
+    if past.lineage.newest().is_some() || doubtful {
+        open.extend(past.members.keys());
+    }
+    open.remove(&own);
+    // Some came in behind that end, perhaps: they are found by their addresses.
+    let strangers = doubtful && !peers.is_empty();
+    if open.is_empty() && !strangers {
         return Ok(());
     }
-    host.log(
-        Level::Info,
-        format!("bootstrap: asking the known members first: {}", past.names_of(open.iter().copied())),
-    );
+    let known = past.names_of(open.iter().copied());
+    let and = if strangers {
+        ", and the addresses of wsrep_cluster_address, as the write-set log here may lack its end"
+    } else {
+        ""
+    };
+    host.log(Level::Info, format!("bootstrap: asking the known members first: {known}{and}"));
     let me = member(host, own, log.incarnation());
     let mut net = NetConfig::new(me.clone(), cluster);
     net.bind_source = own_ip(&me).filter(|ip| ip.is_loopback());
@@ -145,7 +150,7 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
     let mut primary = None;
     let mut shunned = None;
     let mut events = Vec::new();
-    while primary.is_none() && shunned.is_none() && !open.is_empty() && Instant::now() < until {
+    while primary.is_none() && shunned.is_none() && (strangers || !open.is_empty()) && Instant::now() < until {
         transport.poll(Some(until.saturating_duration_since(Instant::now())), &mut events);
         for event in events.drain(..) {
             match event {

@@ -304,6 +304,8 @@ impl<S: LogStore> Group<S> {
             || self.counts_somebody_gone(now)
             || self.serves_nobody(now).is_some()
             || self.data_of_a_running_server_beyond_its_log().is_some()
+            // A branch behind this log would give them up.
+            || self.data_ahead(now).is_some_and(|ahead| ahead.node != self.me())
         {
             return false;
         }

@@ -203,10 +203,20 @@ impl<S: LogStore> OwnLog<S> {
 
     /// The log goes on behind this base, with nothing in it. Afterwards delivery begins there.
     pub fn reset(&mut self, base: Base) -> Result<(), StoreError> {
-        // First: positions of the old log must not be taken for committed ones of the new, whenever this stops. Up to the base all are. And the old log, if it
-        // stays because this stops, must not forget that it lacks what was committed.
+        // The old log stays if this stops, and must not forget that it lacks what was committed.
+        let (suspect, outdated) = (self.store.suspect(), self.store.is_outdated());
+        let barred = self.lacks_committed_voters() && !outdated;
+        if barred {
+            self.store.set_suspect(Some(suspect.unwrap_or(LogIndex::ZERO)))?;
+            self.store.set_outdated(true)?;
+        }
+        // Positions of the old log must not be taken for committed ones of the new, whenever this stops. Up to the base all are.
         self.lower_marks_to(base.index)?;
         self.store.reset(base)?;
+        if barred {
+            self.store.set_suspect(suspect)?;
+            self.store.set_outdated(outdated)?;
+        }
         self.synced = self.store.synced();
         Ok(())
     }
@@ -421,12 +431,22 @@ mod tests {
     /// The disk was full, or the power failed: the old log is there, and ends before a change of the voters.
     #[test]
     fn a_log_that_was_to_begin_anew_and_does_not_still_lacks_what_was_committed() {
-        let mut own = log();
-        own.save_voters_committed(LogIndex(2)).unwrap();
-        let marks = own.store().hard_state().voters_committed;
-        own.store_mut().full = true;
-        own.reset(Base { index: LogIndex(9), ..Base::default() }).unwrap_err();
-        assert_eq!(own.store().hard_state().voters_committed, marks);
+        for begins in [LogIndex(9), LogIndex::ZERO] {
+            let mut own = log();
+            own.hard.voters_committed = LogIndex(5);
+            own.store_mut().full = true;
+            assert!(own.lacks_committed_voters());
+            own.reset(Base { index: begins, ..Base::default() }).unwrap_err();
+            let barred = |own: &OwnLog<MemStore>| own.lacks_committed_voters() || own.store().is_outdated();
+            assert!(barred(&own), "{begins}");
+            own.store_mut().full = false;
+            own.store_mut().set_suspect(None).unwrap();
+            own.hard.voters_committed = LogIndex(5);
+            own.reset(Base { index: begins, ..Base::default() }).unwrap();
+            own.begin_at(begins);
+            reread(&mut own);
+            assert!(!barred(&own) && own.store().suspect().is_none(), "{begins}");
+        }
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub enum NetEvent {
     Unwelcome {
         reason: String,
     },
-    /// A peer that was called gives this node no link for a time: it lives, and is of this cluster.
+    /// A peer that was called gives this node no link, now or for a time: it lives, and is of this cluster.
     Shunned {
         reason: String,
     },

@@ -462,7 +462,7 @@ impl Transport {
                 if matches!(refusal, Refusal::Cluster | Refusal::Versions) {
                     self.pending.push(NetEvent::Unwelcome { reason: text.clone() });
                 }
-                if refusal == Refusal::Forgotten {
+                if matches!(refusal, Refusal::Forgotten | Refusal::Stale) {
                     self.pending.push(NetEvent::Shunned { reason: text.clone() });
                 }
                 self.fail(at, text, now);

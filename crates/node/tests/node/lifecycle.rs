@@ -8,7 +8,7 @@ use trireme_order::LogStore;
 use trireme_types::Seqno;
 use trireme_wslog::{DirStorage, Options, WriteSetLog, read_boot_id};
 
-use crate::cluster::{Cluster, agree, crash_image, goes_on_with, kill, restore_image, write_much};
+use crate::cluster::{Cluster, Site, agree, crash_image, goes_on_with, kill, restore_image, write_much};
 use crate::fake::{Closed, End, PATIENCE, State, Tables, until};
 use crate::operators::block;
 
@@ -887,12 +887,63 @@ fn a_bootstrap_by_a_log_that_may_lack_its_end_asks_all_known_members() {
     };
     let (tables, asked) = asks(tables);
     assert!(!asked, "nobody else voted when it stopped");
-    let storage = DirStorage::new(&cluster.sites[0].dir).unwrap();
-    let (mut log, _) = WriteSetLog::open(storage, &Options::new(None, read_boot_id())).unwrap();
-    log.set_suspect(Some(log.last())).unwrap();
-    drop(log);
+    lose_trust(&cluster.sites[0]);
     let (_, asked) = asks(tables);
     assert!(asked);
+}
+
+fn log_of(site: &Site) -> WriteSetLog<DirStorage> {
+    let storage = DirStorage::new(&site.dir).unwrap();
+    WriteSetLog::open(storage, &Options::new(None, read_boot_id())).unwrap().0
+}
+
+fn lose_trust(site: &Site) {
+    let mut log = log_of(site);
+    log.set_suspect(Some(log.last())).unwrap();
+}
+
+/// The log is from before the other one came in. That one is found by its address.
+#[test]
+fn a_bootstrap_by_a_log_that_lost_its_end_asks_those_that_came_behind_it() {
+    for copy in [false, true] {
+        let cluster = Cluster::new(2);
+        let site = &cluster.sites[0];
+        let begin = |tables: Tables, code: Code| {
+            cluster.allow_bootstrap(0);
+            let mut host = cluster.host(0, tables, None, "");
+            assert_eq!(host.connect(&cluster.url(), true), code, "{:#?}", host.lock().log);
+            if code == Code::Ok {
+                host.serve(1);
+            }
+            host
+        };
+        let mut first = cluster.host(0, Tables::default(), None, "");
+        assert_eq!(first.connect("gcomm://", true), Code::Ok);
+        first.serve(1);
+        first.commit("a", "alone");
+        let tables = first.stop();
+        let end = log_of(site).last();
+        crash_image(site);
+        let first = begin(tables.clone(), Code::Ok);
+        let mut second = cluster.host(1, Tables::default(), None, "");
+        assert_eq!(second.connect(&cluster.url(), false), Code::Ok);
+        second.serve(1);
+        second.wait("synced", |s| s.synced == 1);
+        first.stop();
+        second.wait("alone", |s| s.size() == 1);
+        if copy {
+            restore_image(site);
+        } else {
+            log_of(site).truncate_after(end).unwrap();
+        }
+        lose_trust(site);
+        let refused = begin(tables, Code::NodeFail);
+        let why =
+            if copy { "A member of this cluster runs, and refuses this node" } else { "a second one would split it" };
+        assert!(refused.lock().log.iter().any(|(_, t)| t.contains(why)), "{:#?}", refused.lock().log);
+        refused.stop();
+        second.stop();
+    }
 }
 
 #[test]

@@ -197,6 +197,27 @@ fn one_and_one_is_nobody_and_with_ignore_sb_goes_on() {
     }
 }
 
+/// The log beside them is lost, so they are of no voter of the branch. Behind the log of the one that goes on they would be given up.
+#[test]
+fn data_beyond_the_own_log_are_not_given_up_for_ignore_quorum() {
+    for beyond in [0, 20] {
+        let mut net = Net::cluster(3);
+        net.propose(1, "x");
+        net.settle();
+        net.kill(2);
+        net.kill(3);
+        net.run(Duration::from_secs(8));
+        assert_eq!(net.phase(1), Phase::NonPrimary);
+        let group = &mut net.nodes.get_mut(&1).unwrap().group;
+        let seqno = group.store().read(group.store().last(), 0).unwrap()[0].header.seqno;
+        net.restart(2, MemStore::new(), 2, Seqno(seqno.0 + beyond));
+        net.run(Duration::from_secs(1));
+        net.nodes.get_mut(&1).unwrap().group.set_config(|c| c.ignore_quorum = true);
+        net.run(Duration::from_secs(20));
+        assert_eq!(net.phase(1) == Phase::Primary, beyond == 0, "{beyond}");
+    }
+}
+
 /// The sequencer's half of 4 nodes, and the other one, cut from each other from now on.
 fn cut_in_halves(net: &mut Net) -> ([u8; 2], [u8; 2]) {
     let s = net.sequencer();
