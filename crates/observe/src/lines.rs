@@ -188,7 +188,7 @@ pub const LINES: &[Line] = &[
     ours(
         Topic::View,
         &["A member of this cluster runs, and refuses this node: a bootstrap could split the cluster"],
-        "A bootstrap was refused: the others live, and have thrown this node out, caught it in a violation of the protocol, or linked a newer run of it: its data directory is an old copy then.",
+        "A bootstrap was refused: the others live. They threw this node out, caught it in a lie, or its data directory is an old copy.",
         "Start this node with the addresses of the others in wsrep_cluster_address, without --wsrep-new-cluster. It is let in when the time is over.",
     ),
     ours(
