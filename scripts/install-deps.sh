@@ -12,6 +12,7 @@
 # --containers: what the test of the container image needs.
 # --deny: cargo-deny too (scripts/deny), for this user; no failure when it cannot be had.
 set -euo pipefail
+case " $* " in *" --help "* | *" -h "*) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit ;; esac
 
 export PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
 oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")

@@ -267,13 +267,13 @@ pub const LINES: &[Line] = &[
         Topic::Fork,
         &["the write-set log here is an old copy, or is damaged: all voters that it names are here"],
         "An old copy of the data directory was put back, or the write-set log was damaged. The voters may have changed since.",
-        "Start the other nodes. If all of them are gone, or were put back too: SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on the one with the newest data.",
+        "Start the other nodes. If all of them are gone, or were put back too: force the one with the newest data (docs/operations/recovery.md).",
     ),
     ours(
         Topic::Fork,
         &["most voters are here, but those that are not weigh at least as much", "Waiting for "],
         "The majority counts by weight (pc.weight), and a member that is not here has too much of it.",
-        "Start the named node. If it is gone for good: SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on another; then lower the weights.",
+        "Start the named node. If it is gone for good: force another (docs/operations/recovery.md); then lower the weights.",
     ),
     // --- members, links
     ours(Topic::Link, &["connection established to "], "A link to a member stands.", NOTHING),

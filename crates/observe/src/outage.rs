@@ -122,7 +122,7 @@ pub fn judge(held: &[Held]) -> Verdict {
         );
         sentences.push(text);
         sentences.push(format!(
-            "Only if they are gone for good: start all nodes that are left, and SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on {}. That loses what the missing ones \
+            "Only if they are gone for good: set safe_to_bootstrap: 1 in the grastate.dat of {}, start it with galera_new_cluster, and the others plainly. That loses what the missing ones \
              committed behind seqno {}, which cannot be seen from here",
             best.name, best.seqno
         ));

@@ -648,6 +648,11 @@ impl<S: LogStore> Group<S> {
         self.peers.contains_key(&node)
     }
 
+    /// Is this member linked to nobody?
+    pub fn is_unlinked(&self) -> bool {
+        self.peers.is_empty()
+    }
+
     /// Do these members decide? While a voter change is not known to be committed, the old and the new ones both have to
     /// (rule 8).
     pub(crate) fn quorum(&self, holds: impl Fn(NodeId) -> bool) -> bool {

@@ -106,6 +106,11 @@ const ENTRUSTED_MAX: u32 = 3;
 /// Nodes without a vote and outside of the view whose acknowledgements are remembered: more than ever join at once.
 const RECALLED_MAX: usize = 1024;
 
+/// How a person has one node go on without those that are missing (docs/operations/recovery.md, *To force a node*). A server that waits in its
+/// start answers no client.
+const BY_HAND: &str = "force one node, which goes on with the best log present: SET GLOBAL wsrep_provider_options='pc.bootstrap=yes', or, if \
+                       it waits in its start, stop it, set safe_to_bootstrap: 1 in its grastate.dat, and start it with galera_new_cluster";
+
 impl Suspicion {
     fn note_entrusted(&mut self, to: NodeId, log: LogEnd, term: Term) {
         let again = self.entrusted.as_ref().filter(|e| (e.to, e.log) == (to, log));
@@ -788,21 +793,16 @@ impl<S: LogStore> Group<S> {
         }
         let nothing_left: Vec<NodeId> = doubtful.iter().copied().filter(|n| self.has_lost_all(*n)).collect();
         let text = if !missing.is_empty() {
-            format!(
-                "{why}. Waiting for {}. If they are gone for good, SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on one node goes \
-                 on with the best log present",
-                self.names_of(&missing)
-            )
+            format!("{why}. Waiting for {}. If they are gone for good, {BY_HAND}", self.names_of(&missing))
         } else if self.own.store().is_outdated() || self.own.lacks_committed_voters() {
-            "the write-set log here is an old copy, or is damaged: all voters that it names are here, and there may be others by now. Waiting for a \
-             node with a newer log. If there is none, SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on one node goes on with the best log \
-             present"
-                .into()
+            format!(
+                "the write-set log here is an old copy, or is damaged: all voters that it names are here, and there may be others by now. \
+                 Waiting for a node with a newer log. If there is none, {BY_HAND}"
+            )
         } else if !nothing_left.is_empty() {
             format!(
                 "all voters are here, but nothing is left of the write-set logs of {}, and what one of them acknowledged on another \
-                 branch of the history may be nowhere else. If nobody else has that branch, SET GLOBAL \
-                 wsrep_provider_options='pc.bootstrap=yes' on one node goes on with the best log present",
+                 branch of the history may be nowhere else. If nobody else has that branch, {BY_HAND}",
                 self.names_of(&nothing_left)
             )
         } else {

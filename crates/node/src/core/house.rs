@@ -107,11 +107,12 @@ impl Core {
         }
         self.inc.group.set_hear_multicast(self.inc.transport.hear_multicast());
         self.tell_progress();
+        // Also without a majority: nobody else hears the signal.
+        self.look_for_stop();
         if !self.inc.replicator.is_member() {
             return;
         }
         self.pay_owed();
-        self.look_for_stop();
         let now = self.now();
         let group = &self.inc.group;
         let sight = Sight {

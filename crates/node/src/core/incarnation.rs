@@ -109,7 +109,8 @@ pub(super) struct Incarnation {
     /// Never changed.
     pub(super) kept_for_absent_max: u64,
     // How the group was found.
-    /// When, and why, a peer first refused this node for what waiting does not mend (`on_net`). Counts only until `connect` is answered.
+    /// When, and why, a peer first refused this node for what waiting does not mend (`on_net`), since it was last linked to any. Counts only until
+    /// `connect` is answered.
     pub(super) unwelcome: Option<(Instant, String)>,
     /// After this the node gives up (`pc.wait_prim_timeout`). Never changed.
     pub(super) unwelcome_max: Duration,

@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use trireme_node::{Code, Gtid, TrxId, ViewStatus};
 use trireme_order::LogStore;
 use trireme_types::Seqno;
 use trireme_wslog::{DirStorage, Options, WriteSetLog, read_boot_id};
 
-use crate::cluster::{Cluster, Site, agree, crash_image, goes_on_with, kill, restore_image, write_much};
+use crate::cluster::{Cluster, Host, Site, agree, crash_image, goes_on_with, kill, restore_image, write_much};
 use crate::fake::{Closed, End, PATIENCE, State, Tables, until};
 use crate::operators::block;
 
@@ -944,6 +945,47 @@ fn a_bootstrap_by_a_log_that_lost_its_end_asks_those_that_came_behind_it() {
         refused.stop();
         second.stop();
     }
+}
+
+/// One of the addresses is another cluster's by now. A node gives up for that only if it finds nobody else.
+#[test]
+fn a_wrong_address_does_not_end_those_that_wait_for_each_other() {
+    let (cluster, other) = (Cluster::new(4), Cluster::new(1));
+    let mut foreign = other.host(0, Tables::default(), None, "");
+    assert_eq!(foreign.node().connect("another", "gcomm://", "", true), Code::Ok);
+    foreign.serve(1);
+    let hosts = cluster.start();
+    let last = hosts[0].commit("a", "one");
+    hosts.iter().for_each(|host| host.reach(last));
+    let kept = kill(&cluster.sites, hosts);
+    let limit = Duration::from_secs(1);
+    let mut back: Vec<_> = (0..)
+        .zip(kept)
+        .map(|(i, tables)| {
+            let position = Gtid { history: tables.history, seqno: Some(Seqno(tables.position())) };
+            cluster.host(i, tables, Some(position), "pc.wait_prim_timeout=PT1S")
+        })
+        .collect();
+    let url = format!("{},{}", cluster.url(), other.sites[0].address);
+    let codes = thread::scope(|scope| {
+        let url = &url;
+        let connect = |host| scope.spawn(move || Host::connect(host, url, false));
+        let mut waiting: Vec<_> = back[..2].iter().map(connect).collect();
+        for host in &back[..2] {
+            host.wait("both addresses answered", |s| {
+                let said = |text: &str| s.log.iter().any(|(_, t)| t.contains(text));
+                said("connection established") && said("was refused")
+            });
+        }
+        // Nothing may happen.
+        thread::sleep(limit + limit / 2);
+        waiting.extend(back[2..].iter().map(connect));
+        waiting.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert_eq!(codes, [Code::Ok; 4]);
+    back.iter_mut().for_each(|host| host.serve(1));
+    agree(back);
+    foreign.stop();
 }
 
 #[test]
