@@ -124,17 +124,13 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
         open.extend(past.members.keys());
     }
     open.remove(&own);
-    // Some came in behind that end, perhaps: they are found by their addresses.
-    let strangers = doubtful && !peers.is_empty();
+    // Some came in behind the end of the log, perhaps: it may be an old copy, and does not know. They are found by their addresses.
+    let strangers = !past.history.is_nil() && !peers.is_empty();
     if open.is_empty() && !strangers {
         return Ok(());
     }
     let known = past.names_of(open.iter().copied());
-    let and = if strangers {
-        ", and the addresses of wsrep_cluster_address, as the write-set log here may lack its end"
-    } else {
-        ""
-    };
+    let and = if strangers { ", and the addresses of wsrep_cluster_address" } else { "" };
     host.log(Level::Info, format!("bootstrap: asking the known members first: {known}{and}"));
     let me = member(host, own, log.incarnation());
     let mut net = NetConfig::new(me.clone(), cluster);

@@ -189,7 +189,7 @@ pub const LINES: &[Line] = &[
         Topic::View,
         &["A member of this cluster runs, and refuses this node: a bootstrap could split the cluster"],
         "A bootstrap was refused: the others live. They threw this node out, caught it in a lie, or its data directory is an old copy.",
-        "Start this node with the addresses of the others in wsrep_cluster_address, without --wsrep-new-cluster. It is let in when the time is over.",
+        "Start this node with the addresses of the others in wsrep_cluster_address, without --wsrep-new-cluster. It is let in at once, or when the time is over.",
     ),
     ours(
         Topic::View,

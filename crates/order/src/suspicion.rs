@@ -108,8 +108,8 @@ const RECALLED_MAX: usize = 1024;
 
 /// How a person has one node go on without those that are missing (docs/operations/recovery.md, *To force a node*). A server that waits in its
 /// start answers no client.
-const BY_HAND: &str = "force one node, which goes on with the best log present: SET GLOBAL wsrep_provider_options='pc.bootstrap=yes', or, if \
-                       it waits in its start, stop it, set safe_to_bootstrap: 1 in its grastate.dat, and start it with galera_new_cluster";
+const BY_HAND: &str = "force one node: SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' goes on with the best log present. If the server waits \
+                       in its start, stop it, set safe_to_bootstrap: 1 in its grastate.dat, and start it with galera_new_cluster";
 
 impl Suspicion {
     fn note_entrusted(&mut self, to: NodeId, log: LogEnd, term: Term) {

@@ -125,7 +125,9 @@ impl Cluster {
         self.heal_network();
         let begun = self.now;
         let done = self.majority_commits(BACK_WITHIN);
-        if !done && self.failure.is_none() && !needed {
+        if !done && needed {
+            self.arose(Situation::LiarNeeded);
+        } else if !done && self.failure.is_none() {
             let why = self.why_not_one_view();
             self.fail(format!("the liar is gone, and after 10 s no majority of the others commits: {why}"));
         }

@@ -233,7 +233,7 @@ impl Situation {
             Situation::PersonDecided => Some(4),
             Situation::ArbitratorStopped => Some(1),
             Situation::ForcedAgain => Some(4),
-            Situation::LiarNeeded => Some(10),
+            Situation::LiarNeeded => Some(20),
             _ => None,
         }
     }

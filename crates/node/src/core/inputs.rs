@@ -44,7 +44,9 @@ impl Core {
             NetEvent::LinkUp { member, levels, .. } => {
                 self.shared.host.flight.note(flight::Event::LinkUp { peer: member.name.clone() });
                 self.inc.group.handle_link_up(now, member, levels);
-                self.inc.unwelcome = None;
+                if !self.inc.group.is_unlinked() {
+                    self.inc.unwelcome = None;
+                }
             }
             NetEvent::LinkDown { node, cause } => {
                 let (peer, cause) = (self.name(node), cause_word(cause).to_owned());
