@@ -628,9 +628,7 @@ impl Cluster {
         let servers =
             || (0..self.slots.len()).filter(|i| !self.options.is_arbitrator(*i) && self.has_data_to_go_on_with(*i));
         (0..self.slots.len()).filter(|x| self.may_drop(*x)).all(|x| {
-            let arbitrator = &self.slots[x];
-            let base = arbitrator.store().base().index;
-            let begins = arbitrator.process.as_ref().map_or(base, |p| p.group.held_by_servers().1.max(base));
+            let begins = self.arbitrator_begins(x);
             servers().any(|i| {
                 let log = self.slots[i].store();
                 let reach = if dark.contains(&i) { log.synced().min(log.written()) } else { log.written() };
@@ -662,6 +660,13 @@ impl Cluster {
     /// Is this an arbitrator with a bound?
     fn may_drop(&self, slot: usize) -> bool {
         self.options.is_arbitrator(slot) && self.options.arbitrator_keep < u64::MAX
+    }
+
+    /// Where the log of this arbitrator begins, once it has dropped what it may.
+    fn arbitrator_begins(&self, slot: usize) -> LogIndex {
+        let base = self.slots[slot].store().base().index;
+        let drops = self.slots[slot].process.as_ref().filter(|_| self.may_drop(slot));
+        drops.map_or(base, |p| p.group.held_by_servers().1.max(base))
     }
 
     /// Can the log in the first place be gone on with by the one in the second, now and until that one notices who is dead? An
@@ -772,8 +777,7 @@ impl Cluster {
             let base = store.base();
             if self.options.is_arbitrator(slot) {
                 // Past its bound it drops all that some server has acknowledged, also one that has just lost it.
-                let drops = s.process.as_ref().filter(|_| self.may_drop(slot));
-                let begins = drops.map_or(base.index, |p| p.group.held_by_servers().1.max(base.index));
+                let begins = self.arbitrator_begins(slot);
                 arbitrators.push(((store.term_at(store.last()), store.last()), (store, begins), reach));
             } else {
                 logs.push((base.seqno.0, store, reach));

@@ -114,8 +114,8 @@ impl Cluster {
             self.prove_itself();
             self.run_for(SEC);
         }
-        let names = self.hostile.as_ref().map(|h| h.names.clone()).unwrap_or_default();
-        let needed = !self.every_configuration(|set| set.majority(|n| !names.contains(&n)));
+        let suffice = |h: &Hostile| self.every_configuration(|set| set.majority(|n| !h.names.contains(&n)));
+        let needed = self.hostile.as_ref().is_some_and(|h| !suffice(h));
         if let Some(h) = &mut self.hostile {
             (h.over, h.needed) = (true, needed);
         }

@@ -88,6 +88,10 @@ impl Core {
             self.inc.non_primary_since = None;
             self.give_up_waiting();
         }
+        // Beside a peer of this cluster a wrong address costs nothing.
+        if !self.inc.group.is_unlinked() {
+            self.inc.unwelcome = None;
+        }
         if self.conn.connected.is_some()
             && let Some((since, reason)) = &self.inc.unwelcome
             && since.elapsed() > self.inc.unwelcome_max

@@ -44,9 +44,6 @@ impl Core {
             NetEvent::LinkUp { member, levels, .. } => {
                 self.shared.host.flight.note(flight::Event::LinkUp { peer: member.name.clone() });
                 self.inc.group.handle_link_up(now, member, levels);
-                if !self.inc.group.is_unlinked() {
-                    self.inc.unwelcome = None;
-                }
             }
             NetEvent::LinkDown { node, cause } => {
                 let (peer, cause) = (self.name(node), cause_word(cause).to_owned());
@@ -65,11 +62,9 @@ impl Core {
             }
             NetEvent::RoundTrip { node, time } => self.conn.round_trips.entry(node).or_default().record(time),
             NetEvent::Log { warn, text } => self.shared.host.log(if warn { Level::Warn } else { Level::Info }, text),
-            // Beside a peer of this cluster a wrong address is one that costs nothing.
-            NetEvent::Unwelcome { reason } if self.inc.group.is_unlinked() => {
+            NetEvent::Unwelcome { reason } => {
                 self.inc.unwelcome.get_or_insert_with(|| (Instant::now(), reason));
             }
-            NetEvent::Unwelcome { .. } => {}
             // The line in the log says it.
             NetEvent::Shunned { .. } => {}
             NetEvent::Twin { reason } => self.fail(texts::twin(&reason)),

@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use trireme_node::{Code, Gtid, InitArgs, Node, StatValue, TrxId};
+use trireme_types::Seqno;
 
 use crate::fake::{End, Fake, Hook, PATIENCE, Registry, Tables};
 
@@ -117,6 +118,15 @@ impl Cluster {
         };
         fake.attach(&node);
         Host { fake, node, appliers: Vec::new(), next_applier: 1 }
+    }
+
+    /// All servers once more, not connected, each with the position of its data on the command line.
+    pub fn hosts(&self, kept: Vec<Tables>, options: &str) -> Vec<Host> {
+        let host = |(site, tables): (usize, Tables)| {
+            let position = Gtid { history: tables.history, seqno: Some(Seqno(tables.position())) };
+            self.host(site, tables, Some(position), options)
+        };
+        kept.into_iter().enumerate().map(host).collect()
     }
 
     pub fn bootstrap(&self) -> Host {

@@ -291,14 +291,7 @@ fn when_nobody_knows_its_position_the_cluster_says_so_and_changes_nothing() {
     // The servers' scripts wait for a copy.
     kill(&cluster.sites, lost);
 
-    let mut back: Vec<_> = kept
-        .into_iter()
-        .enumerate()
-        .map(|(i, tables)| {
-            let position = Gtid { history: tables.history, seqno: Some(Seqno(tables.position())) };
-            cluster.host(i, tables, Some(position), "")
-        })
-        .collect();
+    let mut back = cluster.hosts(kept, "");
     cluster.connect_all(&mut back);
     for host in &back {
         host.wait("synced", |s| s.synced > 0);
@@ -494,14 +487,7 @@ fn all_killed_nodes_form_the_group_again_without_a_bootstrap() {
     let mut kept = kill(&cluster.sites, hosts);
     // One engine lost its last commit.
     kept[1].closed.pop_last();
-    let mut back: Vec<_> = kept
-        .into_iter()
-        .enumerate()
-        .map(|(i, tables)| {
-            let position = Gtid { history: tables.history, seqno: Some(Seqno(tables.position())) };
-            cluster.host(i, tables, Some(position), "pc.wait_prim_timeout=PT0.1S")
-        })
-        .collect();
+    let mut back = cluster.hosts(kept, "pc.wait_prim_timeout=PT0.1S");
     cluster.connect_all(&mut back);
     for host in &back {
         host.wait("synced", |s| s.synced > 0);
@@ -918,17 +904,13 @@ fn a_bootstrap_by_a_log_that_lost_its_end_asks_those_that_came_behind_it() {
             }
             host
         };
-        let mut first = cluster.host(0, Tables::default(), None, "");
-        assert_eq!(first.connect("gcomm://", true), Code::Ok);
-        first.serve(1);
+        let first = cluster.bootstrap();
         first.commit("a", "alone");
         let tables = first.stop();
         let end = log_of(site).last();
         crash_image(site);
         let first = begin(tables.clone(), Code::Ok);
-        let mut second = cluster.host(1, Tables::default(), None, "");
-        assert_eq!(second.connect(&cluster.url(), false), Code::Ok);
-        second.serve(1);
+        let second = cluster.join(1);
         second.wait("synced", |s| s.synced == 1);
         first.stop();
         second.wait("alone", |s| s.size() == 1);
@@ -959,13 +941,7 @@ fn a_wrong_address_does_not_end_those_that_wait_for_each_other() {
     hosts.iter().for_each(|host| host.reach(last));
     let kept = kill(&cluster.sites, hosts);
     let limit = Duration::from_secs(3);
-    let mut back: Vec<_> = (0..)
-        .zip(kept)
-        .map(|(i, tables)| {
-            let position = Gtid { history: tables.history, seqno: Some(Seqno(tables.position())) };
-            cluster.host(i, tables, Some(position), "pc.wait_prim_timeout=PT3S")
-        })
-        .collect();
+    let mut back = cluster.hosts(kept, "pc.wait_prim_timeout=PT3S");
     let url = format!("{},{}", cluster.url(), other.sites[0].address);
     let codes = thread::scope(|scope| {
         let url = &url;

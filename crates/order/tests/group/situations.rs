@@ -208,8 +208,7 @@ fn data_beyond_the_own_log_are_not_given_up_for_ignore_quorum() {
         net.kill(3);
         net.run(Duration::from_secs(8));
         assert_eq!(net.phase(1), Phase::NonPrimary);
-        let group = &mut net.nodes.get_mut(&1).unwrap().group;
-        let seqno = group.store().read(group.store().last(), 0).unwrap()[0].header.seqno;
+        let seqno = end_of(net.nodes[&1].group.store());
         net.restart(2, MemStore::new(), 2, Seqno(seqno.0 + beyond));
         net.run(Duration::from_secs(1));
         net.nodes.get_mut(&1).unwrap().group.set_config(|c| c.ignore_quorum = true);

@@ -115,7 +115,7 @@ fn a_bootstrap_by_a_log_that_may_lack_its_end_begins_a_branch() {
         net.propose(1, "alone");
         net.settle();
         let mut old = net.nodes[&1].group.store().clone();
-        let seqno = old.read(old.last(), 0).unwrap()[0].header.seqno;
+        let seqno = end_of(&old);
         net.join(2);
         net.propose(2, "together");
         net.settle();
