@@ -28,6 +28,7 @@ mod life;
 mod linger;
 mod log;
 mod mailbox;
+mod main_thread;
 mod metrics;
 mod monitor;
 mod node;

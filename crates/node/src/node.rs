@@ -157,6 +157,7 @@ impl Node {
     }
 
     pub fn connect(&self, cluster: &str, url: &str, donor: &str, bootstrap: bool) -> Code {
+        self.shared.main_thread.connects();
         match self.try_connect(cluster, url, donor, bootstrap) {
             Ok(()) => Code::Ok,
             Err(error) => {

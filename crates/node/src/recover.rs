@@ -165,7 +165,8 @@ fn executable() -> Result<PathBuf, RunError> {
     Ok(if named.exists() { named } else { LINK.into() })
 }
 
-fn engine_runs_here() -> bool {
+/// Has this process opened an engine?
+pub fn engine_runs_here() -> bool {
     let Ok(open) = fs::read_dir("/proc/self/fd") else { return false };
     open.flatten()
         .filter_map(|fd| fs::read_link(fd.path()).ok())

@@ -23,6 +23,7 @@ use crate::jobs::{HELPERS_END, Jobs};
 use crate::life::Life;
 use crate::linger::Linger;
 use crate::log::{self, Log, LogError};
+use crate::main_thread::MainThread;
 use crate::metrics::Metrics;
 use crate::monitor::OrderMonitor;
 use crate::outage::Outage;
@@ -56,6 +57,7 @@ pub struct Shared {
     pub status: Status,
     pub metrics: Arc<Metrics>,
     pub life: Life,
+    pub main_thread: MainThread,
     pub outage: Outage,
     pub panics: Arc<Panics>,
     /// Statements in total-order isolation that are being executed. Changed by the clients that execute them.
@@ -92,6 +94,7 @@ impl Shared {
             status: Status::default(),
             metrics,
             life: Life::default(),
+            main_thread: MainThread::default(),
             outage: Outage::default(),
             panics: Arc::default(),
             tois: Mutex::default(),

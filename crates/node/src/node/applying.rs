@@ -74,6 +74,7 @@ impl Node {
                 None
             }
             Item::View { view, closes } => {
+                shared.main_thread.await_sleep();
                 self.deliver_view(ctx, &view, closes);
                 None
             }
@@ -82,6 +83,7 @@ impl Node {
                 None
             }
             Item::SstRequest { data } => {
+                shared.main_thread.is_joiner();
                 self.request_state(data);
                 None
             }
