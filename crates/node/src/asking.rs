@@ -2,7 +2,7 @@
 //!
 //! A bootstrap makes this node's log the cluster's, whatever others hold. A line `gcomm://` in a configuration file does so at every
 //! start, and an operator may have picked the wrong node. So a node whose log names others connects to them as a member would, hears
-//! their first word, and refuses when one of them is in a primary component or holds more of the log.
+//! their first word, and refuses when one of them is in a primary component, holds more of the log or has data beyond it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -45,6 +45,11 @@ pub enum Refusal {
         theirs.index, theirs.term, own.index, own.term
     )]
     HoldsMore { name: String, theirs: LogEnd, own: LogEnd },
+    #[error(
+        "{name} has data up to seqno {theirs}, and this node has none, in its data or its write-set log, beyond seqno {own}: a bootstrap \
+         of this node could lose commits. Bootstrap {name} if its data are to be gone on with. To give up what only {name} has, stop it first"
+    )]
+    HasData { name: String, theirs: Seqno, own: Seqno },
 }
 
 /// How long known peers have to answer. A few round trips and a connection; who is down does not answer at all.
@@ -58,6 +63,7 @@ struct Past {
     voters: VoterSet,
     members: BTreeMap<NodeId, Member>,
     last: LogEnd,
+    seqno: Seqno,
 }
 
 impl Past {
@@ -70,6 +76,7 @@ impl Past {
             voters: base.voters.clone(),
             members: BTreeMap::new(),
             last: LogEnd::from(&base),
+            seqno: base.seqno,
         };
         past.meet(&base.view);
         while past.last.index < log.last() {
@@ -94,6 +101,7 @@ impl Past {
                     EntryKind::Term | EntryKind::WriteSet | EntryKind::App | EntryKind::Setting => {}
                 }
                 past.last = LogEnd { term: header.term, index: header.index };
+                past.seqno = header.seqno;
             }
         }
         Ok(past)
@@ -114,7 +122,27 @@ fn label(m: &Member) -> String {
     format!("{} ({})", m.name, m.address)
 }
 
-pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> Result<(), Refusal> {
+/// A node whose data reach beyond the own log.
+pub struct Ahead {
+    name: String,
+    history: Uuid,
+    theirs: Seqno,
+    /// Of the own log's last entry.
+    log: Seqno,
+}
+
+impl Ahead {
+    /// A bootstrap begins at the end of the own data, if the log does not reach it.
+    pub fn compare(self, data: Option<(Uuid, Seqno)>) -> Result<(), Refusal> {
+        let Ahead { name, history, theirs, log } = self;
+        let data = data.filter(|data| data.0 == history).map_or(Seqno::ZERO, |data| data.1);
+        let own = data.max(log);
+        if theirs > own { Err(Refusal::HasData { name, theirs, own }) } else { Ok(()) }
+    }
+}
+
+/// **Returns** a node whose data may speak against this bootstrap: the own data decide, which are not known yet.
+pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> Result<Option<Ahead>, Refusal> {
     let past = Past::of(log)?;
     let own = log.node_id();
     let doubtful = log.suspect().is_some() || log.hard_state().voters_committed > past.last.index;
@@ -127,7 +155,7 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
     // Some came in behind the end of the log, perhaps: it may be an old copy, and does not know. They are found by their addresses.
     let strangers = !past.history.is_nil() && !peers.is_empty();
     if open.is_empty() && !strangers {
-        return Ok(());
+        return Ok(None);
     }
     let known = past.names_of(open.iter().copied());
     let and = if strangers { ", and the addresses of wsrep_cluster_address" } else { "" };
@@ -143,6 +171,7 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
     let until = Instant::now() + PATIENCE;
     let mut names: BTreeMap<NodeId, Member> = past.members.clone();
     let mut better: Option<((usize, LogEnd), NodeId)> = None;
+    let mut ahead: Option<(Seqno, NodeId)> = None;
     let mut primary = None;
     let mut shunned = None;
     let mut events = Vec::new();
@@ -160,6 +189,7 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
                     if let Some(log) = log {
                         better = Some((log, from));
                     }
+                    ahead = ahead.max(data_beyond(&past, &theirs).map(|seqno| (seqno, from)));
                 }
                 NetEvent::Shunned { reason } => shunned = Some(reason),
                 NetEvent::Message { .. }
@@ -196,7 +226,7 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
             ),
         );
     }
-    Ok(())
+    Ok(ahead.map(|(theirs, node)| Ahead { name: name(node), history: past.history, theirs, log: past.seqno }))
 }
 
 /// Its log, if that is of the same history and goes beyond the own one.
@@ -210,4 +240,13 @@ fn more(past: &Past, theirs: &Presence) -> Option<(usize, LogEnd)> {
         Kinship::Same | Kinship::Descendant(_) => Some((theirs.lineage.forks().len(), theirs.end())),
         Kinship::Ancestor | Kinship::Sibling => None,
     }
+}
+
+/// Its data, if they are of the same history and go beyond the own log: what it has was committed (rule 18). It may have lost its log.
+fn data_beyond(past: &Past, theirs: &Presence) -> Option<Seqno> {
+    let (history, seqno) = theirs.data?;
+    // Commits of another branch were given up when the own one was forced.
+    let of_branch = theirs.history.is_nil()
+        || matches!(past.lineage.kinship(&theirs.lineage), Kinship::Same | Kinship::Descendant(_));
+    (of_branch && !history.is_nil() && history == past.history && seqno > past.seqno).then_some(seqno)
 }

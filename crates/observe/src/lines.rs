@@ -199,6 +199,12 @@ pub const LINES: &[Line] = &[
     ),
     ours(
         Topic::View,
+        &[" has data up to seqno ", ", and this node has none, in its data or its write-set log, beyond seqno "],
+        "The data of another node, which lost its log, hold commits that this node lacks. Its bootstrap was refused.",
+        "Bootstrap the node that is named. To give up what only that one has, stop it first.",
+    ),
+    ours(
+        Topic::View,
         &["It may not be safe to bootstrap the cluster from this node."],
         "This node was not the last to leave. Others may hold commits that it lacks.",
         "Start the nodes plainly: they find the best log by themselves. Only if the others are lost for good, set safe_to_bootstrap: 1 in grastate.dat.",

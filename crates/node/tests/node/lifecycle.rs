@@ -1,5 +1,7 @@
 //! Start, stop, loss, return.
 
+use std::fs;
+use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -29,7 +31,7 @@ fn one_node_bootstraps_commits_and_stops() {
     let state = cluster.sites[0].dir.join("grastate.dat");
     let tables = host.stop();
     assert_eq!(tables.position(), 2);
-    let text = std::fs::read_to_string(state).unwrap();
+    let text = fs::read_to_string(state).unwrap();
     assert!(text.contains("seqno:   2\n") && text.contains("safe_to_bootstrap: 1"), "{text}");
     assert!(text.contains(&tables.history.to_string()));
 }
@@ -261,7 +263,7 @@ fn when_nobody_knows_its_position_the_cluster_says_so_and_changes_nothing() {
     let told = |host: &crate::cluster::Host, what: &str| {
         host.lock().log.iter().filter(|(_, t)| t.contains("no member that is here knows") && t.contains(what)).count()
     };
-    let state = |site: &crate::cluster::Site| std::fs::read_to_string(site.dir.join("grastate.dat")).unwrap();
+    let state = |site: &crate::cluster::Site| fs::read_to_string(site.dir.join("grastate.dat")).unwrap();
     let history = kept[0].history.to_string();
 
     let mut lost: Vec<_> =
@@ -273,9 +275,9 @@ fn when_nobody_knows_its_position_the_cluster_says_so_and_changes_nothing() {
     cluster.connect_all(&mut lost[2..]);
     for (i, host) in lost.iter().enumerate() {
         host.wait("it says that nobody has data", |s| {
-            s.log
-                .iter()
-                .any(|(_, t)| t.contains("all voters are here") && t.contains("--wsrep-start-position=UUID:SEQNO"))
+            s.log.iter().any(|(_, t)| {
+                t.contains("all servers with a vote are here") && t.contains("--wsrep-start-position=UUID:SEQNO")
+            })
         });
         until("the state file to be as it was", || state(&cluster.sites[i]).contains(&history));
     }
@@ -286,7 +288,7 @@ fn when_nobody_knows_its_position_the_cluster_says_so_and_changes_nothing() {
     std::thread::sleep(std::time::Duration::from_millis(2500));
     assert_eq!(asked(&lost[0]), before, "nobody asks in vain");
     for host in &lost {
-        assert_eq!(told(host, "all voters are here"), 1, "{}", host.name);
+        assert_eq!(told(host, "all servers with a vote are here"), 1, "{}", host.name);
     }
     // The servers' scripts wait for a copy.
     kill(&cluster.sites, lost);
@@ -415,7 +417,7 @@ fn data_beyond_the_groups_history_are_not_gone_on_with() {
     // An engine that flushed what the group's logs then lost with the power.
     let end = ahead.position() + 1000;
     ahead.closed.insert(end, Closed::Data(b"lost".to_vec()));
-    std::fs::remove_file(cluster.sites[2].dir.join("grastate.dat")).unwrap();
+    fs::remove_file(cluster.sites[2].dir.join("grastate.dat")).unwrap();
     let position = Gtid { history: ahead.history, seqno: Some(Seqno(end)) };
     let mut back = cluster.host(2, ahead, Some(position), "");
     assert_eq!(back.connect(&cluster.url(), false), Code::Ok);
@@ -458,7 +460,7 @@ fn a_node_without_its_state_file_bootstraps_a_history_of_its_own() {
     let history = hosts[0].lock().tables.history;
     let second = hosts.pop().unwrap();
     second.stop();
-    std::fs::remove_file(cluster.sites[1].dir.join("grastate.dat")).unwrap();
+    fs::remove_file(cluster.sites[1].dir.join("grastate.dat")).unwrap();
     let mut apart = cluster.host(1, Tables::default(), None, "");
     assert_eq!(apart.connect(&cluster.url(), true), Code::Ok, "{:#?}", apart.lock().log);
     apart.serve(2);
@@ -543,7 +545,7 @@ fn cut_off_everywhere(lost: usize) {
                 "# GALERA saved state\nversion: 2.1\nuuid:    {nobody}\nseqno:   -1\nsafe_to_bootstrap: 0\n# unfinished statement in \
                  {history}\n"
             );
-            std::fs::write(cluster.sites[i].dir.join("grastate.dat"), text).unwrap();
+            fs::write(cluster.sites[i].dir.join("grastate.dat"), text).unwrap();
             let position = Gtid { history, seqno: Some(Seqno(tables.position())) };
             cluster.host(i, tables, Some(position), "")
         })
@@ -668,7 +670,8 @@ fn a_desync_that_ends_without_a_majority_ends_for_the_group_too() {
     assert_eq!(cut.node().resync(), Code::ConnFail);
     assert_eq!(cut.node().options_set("gmcast.isolate=0"), Code::Ok);
     cut.wait("synced, with nothing written", |s| s.synced > synced);
-    assert_eq!((cut.state(), cut.stat("desync_count")), (4, trireme_node::StatValue::Text("0".into())));
+    let is_synced = || (cut.state(), cut.stat("desync_count")) == (4, trireme_node::StatValue::Text("0".into()));
+    until("the end of the desync", is_synced);
     agree(hosts);
 }
 
@@ -716,7 +719,7 @@ fn a_node_is_closed_without_any_recv_thread() {
     let host = cluster.host(0, Tables::default(), None, "");
     assert_eq!(host.connect("gcomm://", true), Code::Ok);
     host.stop();
-    let text = std::fs::read_to_string(cluster.sites[0].dir.join("grastate.dat")).unwrap();
+    let text = fs::read_to_string(cluster.sites[0].dir.join("grastate.dat")).unwrap();
     assert!(text.contains("seqno:   0\n"), "{text}");
 }
 
@@ -853,6 +856,43 @@ fn a_bootstrap_names_the_node_that_holds_more() {
     assert!(forced.lock().log.iter().any(|(_, t)| t.contains("bootstrap without an answer from n1 (")));
     forced.commit("a", "three");
     forced.stop();
+}
+
+/// It has lost its log, and nothing but its data says what was committed.
+#[test]
+fn a_bootstrap_names_the_node_whose_data_reach_further() {
+    let cluster = Cluster::new(3);
+    let mut hosts = cluster.start();
+    let third = hosts.pop().unwrap();
+    third.reach(hosts[0].commit("a", "one"));
+    let stale = kill(&cluster.sites[2..], vec![third]).remove(0);
+    hosts[0].wait("two left", |s| s.size() == 2);
+    hosts[1].reach(hosts[0].commit("a", "two"));
+    let second = kill(&cluster.sites[..2], hosts).pop().unwrap();
+    let is_log = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "cache");
+    let files = fs::read_dir(&cluster.sites[1].dir).unwrap().map(|file| file.unwrap().path());
+    files.filter(is_log).for_each(|file| fs::remove_file(file).unwrap());
+    let position = Gtid { history: second.history, seqno: Some(Seqno(second.position())) };
+    let without_log = cluster.host(1, second.clone(), Some(position), "pc.wait_prim=no");
+    without_log.lock().opened = true;
+    assert_eq!(without_log.connect(&cluster.url(), false), Code::Ok);
+    let bootstraps = |tables: Tables, code: Code| {
+        cluster.allow_bootstrap(2);
+        let position = Gtid { history: tables.history, seqno: Some(Seqno(tables.position())) };
+        let third = cluster.host(2, tables, Some(position), "");
+        assert_eq!(third.connect(&cluster.url(), true), code, "{:#?}", third.lock().log);
+        third
+    };
+    let refused = bootstraps(stale, Code::NodeFail);
+    let says =
+        |s: &State| s.log.iter().any(|(_, t)| t.contains("Bootstrap n2 (") && t.contains("has data up to seqno"));
+    assert!(says(&refused.lock()), "{:#?}", refused.lock().log);
+    refused.stop();
+    // Its own data reach beyond its log too, and as far: the history goes on where they end.
+    let mut first = bootstraps(second, Code::Ok);
+    first.serve(1);
+    first.stop();
+    without_log.stop();
 }
 
 /// In its log this node votes alone. But that may lack its end, and others may have a vote by now.
