@@ -726,12 +726,13 @@ fn asked_in_an_outage(before: &[AppMessage], message: AppMessage) -> (bool, usiz
     said.into_iter().for_each(Letter::refuse);
     words.extend(rest);
     let poll = Poll::default();
-    desyncs = outage.returned(&mailbox, poll.waker()) as usize;
+    outage.returned(&mailbox, poll.waker());
+    desyncs = outage.desyncs() as usize;
     while !carry_out(&mut words, &mut desyncs) {
         poll.poll();
         mailbox.take(&mut words);
     }
-    (client.join().unwrap(), desyncs, outage.returned(&mailbox, poll.waker()))
+    (client.join().unwrap(), desyncs, outage.desyncs())
 }
 
 /// Where a node came back between the refusal of a desync and its note, its server took it for desynced, and the group did not.

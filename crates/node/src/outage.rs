@@ -86,20 +86,23 @@ impl Outage {
         self.lock().out
     }
 
-    /// The log has been opened again, and `reader` reads the commands from here on. Returns how many desyncs count that the group has yet to be
-    /// told of.
-    pub fn returned<L: Letter, W: Wake>(&self, commands: &Mailbox<L, W>, reader: W) -> u32 {
+    /// The log has been opened again, and `reader` reads the commands from here on.
+    pub fn returned<L: Letter, W: Wake>(&self, commands: &Mailbox<L, W>, reader: W) {
         // In this order: what the server asks for from here on is told to the group.
         commands.open(reader);
-        self.back()
+        self.back();
     }
 
-    fn back(&self) -> u32 {
+    fn back(&self) {
         let mut state = self.lock();
         state.out = false;
         state.returns += 1;
         self.changed.notify_all();
-        state.desyncs.count()
+    }
+
+    /// How often the server is desynced, whatever the group has heard of that.
+    pub fn desyncs(&self) -> u32 {
+        self.lock().desyncs.count()
     }
 
     /// By the group thread: something that the server has asked for by [`Outage::ask`] was ordered. Before its thread hears of that.
@@ -110,6 +113,7 @@ impl Outage {
     /// Asks the group for a desync or its end by `say`. In an outage nobody is told, and the group is when this node comes back. False: the
     /// group was not told.
     pub fn ask(&self, message: &AppMessage, say: impl Fn() -> bool) -> bool {
+        self.lock().desyncs.asked(message);
         loop {
             let seen = self.lock().returns;
             if say() {
@@ -230,12 +234,17 @@ mod tests {
     fn a_desync_that_the_group_does_not_hear_of_counts_in_an_outage_only_and_its_end_always() {
         let outage = Outage::default();
         assert!(!outage.ask(&AppMessage::Desync, || false));
-        assert_eq!(outage.back(), 0);
+        assert_eq!(outage.desyncs(), 0);
         outage.out();
         assert!(outage.ask(&AppMessage::Desync, || false));
-        assert_eq!(outage.back(), 1);
-        assert!(!outage.ask(&AppMessage::Resync, || false));
-        assert_eq!(outage.back(), 0);
+        outage.back();
+        assert_eq!(outage.desyncs(), 1);
+        let resync = || {
+            assert_eq!(outage.desyncs(), 0, "the group is not to be told of it again while this is on its way");
+            false
+        };
+        assert!(!outage.ask(&AppMessage::Resync, resync));
+        assert_eq!(outage.desyncs(), 0);
     }
 
     #[test]

@@ -8,19 +8,24 @@ use crate::message::AppMessage;
 pub struct Desyncs(u32);
 
 impl Desyncs {
-    /// A thread's message was ordered. To be counted before the thread hears of it: it may ask for the next one at once.
-    pub fn heard(&mut self, message: &AppMessage) {
-        match message {
-            AppMessage::Desync => self.0 += 1,
-            AppMessage::Resync => self.0 = self.0.saturating_sub(1),
-            _ => {}
+    /// A thread is about to ask for this. A resync counts from here on, as the server goes on without its desync whatever it is told.
+    pub fn asked(&mut self, message: &AppMessage) {
+        if matches!(message, AppMessage::Resync) {
+            self.0 = self.0.saturating_sub(1);
         }
     }
 
-    /// The group does not hear a thread's message. `out`: because the disk with the log does not work, and so this counts until the group can be
-    /// told. A resync counts all the same, as the server goes on without its desync whatever it is told. Returns the answer to the thread.
+    /// A thread's message was ordered. To be counted before the thread hears of it: it may ask for the next one at once.
+    pub fn heard(&mut self, message: &AppMessage) {
+        if matches!(message, AppMessage::Desync) {
+            self.0 += 1;
+        }
+    }
+
+    /// The group does not hear a thread's message. `out`: because the disk with the log does not work, and so a desync counts until the group can
+    /// be told. Returns the answer to the thread.
     pub fn unheard(&mut self, message: &AppMessage, out: bool) -> bool {
-        if out || matches!(message, AppMessage::Resync) {
+        if out {
             self.heard(message);
         }
         out
@@ -43,11 +48,15 @@ mod tests {
         assert_eq!(desyncs.count(), 0);
         assert!(desyncs.unheard(&AppMessage::Desync, true), "it is told to the group later");
         assert_eq!(desyncs.count(), 1);
-        assert!(!desyncs.unheard(&AppMessage::Resync, false));
-        assert_eq!(desyncs.count(), 0);
+        desyncs.asked(&AppMessage::Desync);
+        assert_eq!(desyncs.count(), 1, "it is not ordered");
+        desyncs.asked(&AppMessage::Resync);
+        assert_eq!(desyncs.count(), 0, "whatever the server will be told");
         desyncs.heard(&AppMessage::Desync);
         desyncs.heard(&AppMessage::Joined);
+        desyncs.heard(&AppMessage::Resync);
         assert_eq!(desyncs.count(), 1, "nothing else counts");
+        desyncs.asked(&AppMessage::Resync);
         assert!(desyncs.unheard(&AppMessage::Resync, true));
         assert_eq!(desyncs.count(), 0);
     }

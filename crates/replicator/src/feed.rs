@@ -23,7 +23,8 @@ pub enum Start {
     Server { position: Option<Position>, fallback: Option<Seqno>, script: bool, failures: Option<Failures> },
     /// A server that was in the group before, and has been running since: it knows nothing but a loss of the majority. `floor`: what came
     /// up to there was in its data when it was first fed, but for `failures`. `heard_upto`: delivered up to there before.
-    Return { position: Position, floor: Seqno, failures: Option<Failures>, heard_upto: LogIndex },
+    /// `synced`: it was told that it is synced.
+    Return { position: Position, floor: Seqno, failures: Option<Failures>, heard_upto: LogIndex, synced: bool },
 }
 
 /// A full copy that is asked for, until it is here.
@@ -199,7 +200,9 @@ impl Feed {
                 let fallback = fallback.map(|at| (at, Flaw::CutOff));
                 Feed::Idle(Idle { position, started_at: position, fallback, script })
             }
-            Start::Return { position, floor, failures: _, heard_upto: _ } => Feed::Returning { position, floor },
+            Start::Return { position, floor, failures: _, heard_upto: _, synced: _ } => {
+                Feed::Returning { position, floor }
+            }
         }
     }
 

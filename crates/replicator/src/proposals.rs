@@ -389,9 +389,17 @@ impl<W, T, A> Proposals<W, T, A> {
         self.write_sets = patient;
     }
 
-    /// The next incarnation begins, with a server that is desynced so often.
-    pub fn return_with(&mut self, desyncs: u32) {
-        (0..desyncs).for_each(|_| self.ask(AppMessage::Desync, None));
+    /// The group counts `counted` desyncs of a server that is desynced `wanted` times: it forgets them together with the member, when nobody hears
+    /// that for a while. Those that it lacks are said again, once nothing that would change this is on its way.
+    pub fn desync_again(&mut self, counted: u32, wanted: u32) {
+        let said = self.messages.values().map(|said| &said.message);
+        let owed = self.owed.iter().filter_map(|owed| match owed {
+            Owed::Message(message, _) => Some(message),
+            Owed::Rollback(_) => None,
+        });
+        if !said.chain(owed).any(|message| matches!(message, AppMessage::Desync | AppMessage::Resync)) {
+            (counted..wanted).for_each(|_| self.ask(AppMessage::Desync, None));
+        }
     }
 
     fn leave_open(&mut self, clients: impl Iterator<Item = Client<W>>) {
@@ -621,7 +629,7 @@ mod tests {
     #[test]
     fn the_end_of_a_desync_comes_behind_a_desync_that_is_owed() {
         let mut own = Own::default();
-        own.return_with(1);
+        own.desync_again(0, 1);
         own.ask(RESYNC, Some("resync"));
         own.ask(EVICT, Some("evict"));
         assert_eq!(owed(&mut own), [Owed::Message(DESYNC, None)]);
@@ -640,11 +648,29 @@ mod tests {
     }
 
     #[test]
+    fn only_desyncs_that_the_group_lacks_are_said_again_and_none_beside_another_one() {
+        let mut own = Own::default();
+        own.desync_again(1, 1);
+        own.desync_again(1, 0);
+        assert!(!own.owes(), "a copy that is given counts as one more");
+        own.desync_again(1, 2);
+        own.desync_again(1, 2);
+        assert_eq!(owed(&mut own), [Owed::Message(DESYNC, None)]);
+        own.said(Some(id(first(), 1)), DESYNC, None);
+        own.desync_again(1, 2);
+        assert_eq!(owed(&mut own), [], "it is on its way");
+        own.message_ordered(id(first(), 1));
+        own.said(Some(id(first(), 2)), RESYNC, Some("resync"));
+        own.desync_again(1, 2);
+        assert_eq!(owed(&mut own), [], "its end is on its way");
+    }
+
+    #[test]
     fn a_thread_does_not_wait_for_what_cannot_be_proposed() {
         let unheard = [Fate::Unheard("resync", RESYNC), Fate::Unheard("evict", EVICT)];
         let waiting = || {
             let mut own = Own::default();
-            own.return_with(1);
+            own.desync_again(0, 1);
             own.ask(RESYNC, Some("resync"));
             own.ask(EVICT, Some("evict"));
             assert!(own.owes() && !own.is_empty());
@@ -750,7 +776,7 @@ mod tests {
         ];
         assert_eq!(fates(&mut own), out);
         assert_eq!(own.clients().collect::<Vec<_>>(), [&"statement", &"held"]);
-        own.return_with(2);
+        own.desync_again(0, 2);
         assert_eq!(owed(&mut own), [Owed::Message(DESYNC, None), Owed::Message(DESYNC, None)], "nothing of before");
         // The one was delivered before, and is once more; of the other one nothing was heard before something newer is.
         assert!(own.write_set_ordered(id(first(), 9)).is_some());

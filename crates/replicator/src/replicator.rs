@@ -10,7 +10,7 @@
 
 mod inputs;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use trireme_surface::texts;
@@ -210,6 +210,16 @@ pub struct Sight<'a> {
     pub voters: &'a dyn Fn() -> VoterSet,
 }
 
+/// Whether the server takes clients, as far as it was told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Clients {
+    /// It was never told that it is synced.
+    NotYet,
+    /// It was, before the majority was lost.
+    Refused,
+    Taken,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Replicator {
@@ -239,6 +249,9 @@ pub struct Replicator {
     member: bool,
     /// The own leave was asked for: the view without this member is not for the server, which will hear a final one.
     leaving: bool,
+    /// Those that views here have named: an absent one of them is not waited for, as it has no data.
+    arbitrators: BTreeSet<NodeId>,
+    clients: Clients,
     /// A Joined or Synced of ours is on its way.
     announced: bool,
     /// A NoData of ours is on its way.
@@ -266,10 +279,13 @@ pub struct Replicator {
 impl Replicator {
     /// `me`: as it is named in views, with this incarnation.
     pub fn new(me: &Member, start: Start, donors: String, bounds: Bounds) -> Replicator {
-        let (heard_upto, failures) = match &start {
-            Start::Return { heard_upto, failures, .. } => (*heard_upto, failures.clone()),
-            Start::Server { failures, .. } => (LogIndex::ZERO, failures.clone()),
-            Start::Nobody => (LogIndex::ZERO, None),
+        let (heard_upto, failures, clients) = match &start {
+            Start::Return { heard_upto, failures, synced, .. } => {
+                let clients = if *synced { Clients::Refused } else { Clients::NotYet };
+                (*heard_upto, failures.clone(), clients)
+            }
+            Start::Server { failures, .. } => (LogIndex::ZERO, failures.clone(), Clients::NotYet),
+            Start::Nobody => (LogIndex::ZERO, None, Clients::NotYet),
         };
         Replicator {
             me: me.clone(),
@@ -286,6 +302,8 @@ impl Replicator {
             heard_upto,
             member: false,
             leaving: false,
+            arbitrators: BTreeSet::new(),
+            clients,
             announced: false,
             disclaimed: false,
             giving: None,
@@ -386,7 +404,8 @@ impl Replicator {
             Feed::Idle(_) | Feed::HalfDone(_) | Feed::Copying(_) | Feed::Ended { .. } => Seqno::ZERO,
         };
         let position = Position { history, seqno: self.handed() };
-        Start::Return { position, floor, failures, heard_upto: self.heard_upto() }
+        let synced = self.clients != Clients::NotYet;
+        Start::Return { position, floor, failures, heard_upto: self.heard_upto(), synced }
     }
 
     fn has_server(&self) -> bool {
@@ -425,6 +444,7 @@ impl Replicator {
         };
         let was_synced = self.is_synced();
         self.roster = roster;
+        self.meet_arbitrators();
         self.roster.set_decided_max(self.bounds.decided_max);
         self.on_level(level);
         self.base = base;
@@ -467,7 +487,7 @@ impl Replicator {
                 "what this node missed is no longer kept by any member: restart it to get a full copy".into(),
             ));
         } else if !was_synced && self.is_synced() {
-            self.emit(Effect::Synced { at: base.seqno });
+            self.tell_synced(base.seqno);
         }
         // The part that is skipped may hold the result.
         if self.serves()
@@ -483,6 +503,19 @@ impl Replicator {
     /// Fed, and in the state in which the server takes clients.
     fn is_synced(&self) -> bool {
         self.member && self.feed.is_live() && self.roster.state(self.me.node) == Some(NodeState::Synced)
+    }
+
+    /// How many desyncs of this server the group counts, once this is a member with its state.
+    pub fn counted_desyncs(&self) -> Option<u32> {
+        let me = self.me.node;
+        let has_state = self.roster.state(me).is_some_and(|state| state >= NodeState::Donor);
+        let counted = self.roster.desyncs(me).saturating_sub(u32::from(self.roster.served_by(&self.me).is_some()));
+        (self.member && self.feed.is_live() && has_state).then_some(counted)
+    }
+
+    fn tell_synced(&mut self, at: Seqno) {
+        self.clients = Clients::Taken;
+        self.emit(Effect::Synced { at });
     }
 
     /// The others know what became of the own request in the part of the history that a new base skips.
@@ -525,6 +558,7 @@ impl Replicator {
         self.delivered = seqno;
         self.delivered_index = index;
         let effects = self.roster.apply_view(view);
+        self.meet_arbitrators();
         let own = view.get(self.me.node).is_some_and(|m| m.uuid() == self.me.uuid());
         let again = own && !self.member;
         self.member |= own;
@@ -534,6 +568,17 @@ impl Replicator {
         }
         self.on_roster(now, effects, seqno);
         offer
+    }
+
+    fn meet_arbitrators(&mut self) {
+        for m in &self.roster.view().members {
+            if m.kind.is_arbitrator() {
+                self.arbitrators.insert(m.node);
+            } else {
+                // A server was put on the directory.
+                self.arbitrators.remove(&m.node);
+            }
+        }
     }
 
     fn on_own_view(&mut self, seqno: Seqno, view: &View, again: bool) {
@@ -554,7 +599,7 @@ impl Replicator {
         }
         if self.is_synced() {
             // The loss of the majority took "synced" from the server, but not from the member.
-            self.emit(Effect::Synced { at: seqno });
+            self.tell_synced(seqno);
         }
         self.answer_open_votes();
     }
@@ -599,7 +644,7 @@ impl Replicator {
                 roster::Effect::Shift { node, from, to } if node == self.me.node && self.member => {
                     self.log(Severity::Info, texts::shifting(from.name(), to.name(), Some(seqno)));
                     if to == NodeState::Synced && self.feed.is_live() {
-                        self.emit(Effect::Synced { at: seqno });
+                        self.tell_synced(seqno);
                     }
                     if from < NodeState::Donor && to >= NodeState::Donor {
                         // Counted from here on, so those who vote wait for this node too.
@@ -838,6 +883,9 @@ impl Replicator {
 
     fn on_non_primary(&mut self) -> bool {
         let was = std::mem::replace(&mut self.member, false);
+        if self.clients == Clients::Taken {
+            self.clients = Clients::Refused;
+        }
         // Nobody could answer meanwhile: an open vote has its whole time once more.
         self.votes_since.clear();
         self.on_abandoned();
@@ -1286,6 +1334,7 @@ impl Replicator {
         self.ask_for_state(now, &sight);
         self.disclaim();
         self.announce(&sight);
+        self.take_clients_again();
         self.disown();
         self.hurry(now, &sight);
         self.report(sight.left);
@@ -1310,13 +1359,8 @@ impl Replicator {
         if !self.roster.nobody_has_state() {
             return;
         }
-        let present = self.roster.view();
-        let absent: Vec<String> = (sight.voters)()
-            .voters
-            .iter()
-            .filter(|v| present.get(v.node).is_none())
-            .map(|v| v.node.to_string())
-            .collect();
+        let absent = self.absent_with_data(sight);
+        let Feed::HalfDone(half_done) = &mut self.feed else { return };
         if absent.is_empty() || early {
             half_done.said = true;
             self.emit(Effect::Propose(AppMessage::GoOnHalfDone));
@@ -1333,10 +1377,17 @@ impl Replicator {
                 format!(
                     "{what}; waiting for those that may have whole data: {}. If they are \
                      lost for good, stop this server, set safe_to_bootstrap: 1 in its grastate.dat and start it with galera_new_cluster",
-                    absent.join(", ")
+                    absent.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ")
                 ),
             );
         }
+    }
+
+    /// The voters that are not here and may have data.
+    fn absent_with_data(&self, sight: &Sight<'_>) -> Vec<NodeId> {
+        let present = self.roster.view();
+        let may = |node: &NodeId| present.get(*node).is_none() && !self.arbitrators.contains(node);
+        (sight.voters)().voters.iter().map(|v| v.node).filter(may).collect()
     }
 
     /// The server says that a copy is here.
@@ -1359,10 +1410,7 @@ impl Replicator {
     /// Says, once for each set of missing voters, that nobody here has data. A member that asked all the same would be
     /// refused without end.
     fn tell_nobody_has_data(&mut self, sight: &Sight<'_>) {
-        let present = self.roster.view();
-        let voters = (sight.voters)();
-        let absent: Vec<NodeId> =
-            voters.voters.iter().map(|v| v.node).filter(|node| present.get(*node).is_none()).collect();
+        let absent = self.absent_with_data(sight);
         let Feed::Copying(copying) = &mut self.feed else { return };
         if copying.told.as_ref() != Some(&absent) {
             copying.told = Some(absent.clone());
@@ -1447,6 +1495,17 @@ impl Replicator {
         };
         self.announced = true;
         self.emit(Effect::Propose(message));
+    }
+
+    /// A server that desynced while it took clients does so after a loss of the majority as well: "synced" is not ordered before its resync.
+    fn take_clients_again(&mut self) {
+        let me = self.me.node;
+        let gives = self.giving.is_some() || self.roster.served_by(&self.me).is_some();
+        let desynced = self.roster.state(me) == Some(NodeState::Donor) && !gives;
+        let fed = self.member && self.feed.is_live();
+        if self.clients == Clients::Refused && fed && desynced && !self.awaits_result() {
+            self.tell_synced(self.delivered);
+        }
     }
 
     /// A base that skips the choice of this donor leaves a member as a donor whose server was never asked. Nobody else would

@@ -9,7 +9,8 @@ use trireme_replicator::{
     Bounds, Connect, Effect, Failures, Feed, Offer, Position, Replicator, Severity, Sight, Start,
 };
 use trireme_types::{
-    Incarnation, Level, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, View, Voter, VoterSet, Weight, Writer,
+    Incarnation, Level, LogIndex, Member, MemberKind, NodeId, Seqno, Timestamp, Uuid, View, Voter, VoterSet, Weight,
+    Writer,
 };
 
 const HISTORY: Uuid = Uuid([7; 16]);
@@ -511,6 +512,20 @@ fn of_half_done_data_one_member_goes_on() {
     // Swarm seed 75646415: the power failed, and with the log's end went the only word that older data are not the group's.
     let effects = s.say(1, AppMessage::GoOnHalfDone);
     assert!(matches!(effects[..], [Effect::SyncLog, Effect::DataArrived, Effect::GoLive { .. }]), "{effects:?}");
+}
+
+#[test]
+fn half_done_data_wait_for_an_absent_server_and_for_no_absent_arbitrator() {
+    for kind in [MemberKind::Data, MemberKind::Arbitrator] {
+        let mut s = Subject::new(None, Some(5), 3);
+        let mut both = view(&[1, 2]);
+        both.members[1].kind = kind;
+        s.replicator.handle_view(Timestamp::ZERO, LogIndex(6), Seqno(6), &both);
+        s.view(9, &[1]);
+        s.say(1, AppMessage::HalfDone { position: Seqno(5) });
+        let goes_on = s.tick_at(Timestamp::ZERO, &[1, 2]).contains(&Effect::Propose(AppMessage::GoOnHalfDone));
+        assert_eq!(goes_on, kind == MemberKind::Arbitrator);
+    }
 }
 
 /// The disk with its log has failed. The server was told nothing.

@@ -259,7 +259,6 @@ impl Cluster {
         p.engine = engine;
         // The group knows nothing of what the last incarnation was in the middle of.
         let desyncs = p.desyncs.count();
-        p.proposals.return_with(desyncs);
         p.kept.clear();
         (p.last_index, p.last_seqno, p.delivering) = (LogIndex::ZERO, Seqno::ZERO, false);
         (p.view, p.primary) = (None, false);

@@ -96,6 +96,7 @@ impl Cluster {
     /// A thread asks the group for this, and waits for the answer. In an outage of the log's disk nobody hears it.
     fn ask(&mut self, slot: usize, message: AppMessage) {
         let Some(p) = &mut self.slots[slot].process else { return };
+        p.desyncs.asked(&message);
         if p.outage.is_some() {
             return self.unheard(slot, &message);
         }

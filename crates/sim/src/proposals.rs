@@ -77,9 +77,14 @@ impl Cluster {
 
     /// As a member again: what has to be ordered and was not.
     pub(crate) fn pay_owed(&mut self, slot: usize) {
-        if self.slots[slot].process.as_ref().is_some_and(|p| p.replicator.is_member()) {
-            self.propose_owed(slot);
+        let Some(p) = &mut self.slots[slot].process else { return };
+        if !p.replicator.is_member() {
+            return;
         }
+        if let Some(counted) = p.replicator.counted_desyncs() {
+            p.proposals.desync_again(counted, p.desyncs.count());
+        }
+        self.propose_owed(slot);
     }
 
     fn propose_owed(&mut self, slot: usize) {

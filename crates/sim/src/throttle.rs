@@ -511,4 +511,51 @@ mod tests {
         assert_eq!(c.situations.times(Situation::FlowStop), 0);
         c.conclude();
     }
+
+    fn desynced(c: &mut Cluster) -> usize {
+        let s = c.the_sequencer();
+        let away = (s + 1) % 3;
+        assert!(c.hold_order(away, true));
+        c.expect(SEC, "it has desynced", |c| c.desyncs(s, away) == 1);
+        away
+    }
+
+    /// It takes clients before its resync, and counts again after it.
+    fn goes_on_desynced(mut c: Cluster, away: usize) {
+        c.heal_network();
+        c.expect(30 * SEC, "it takes clients", |c| c.is_synced(away));
+        c.expect(SEC, "it is desynced", |c| (0..3).all(|slot| c.desyncs(slot, away) == 1));
+        let writer = (away + 1) % 3;
+        for _ in 0..20 {
+            c.write_committed(writer);
+        }
+        assert_eq!(c.situations.times(Situation::FlowStop), 0);
+        c.resume_order(away);
+        c.expect(SEC, "it counts again", |c| (0..3).all(|slot| c.desyncs(slot, away) == 0));
+        c.conclude();
+    }
+
+    /// The group forgets a desync together with the member, when nobody hears that for a while.
+    #[test]
+    fn one_that_was_cut_off_is_desynced_as_before() {
+        let mut c = formed();
+        let away = desynced(&mut c);
+        let other = (away + 1) % 3;
+        c.isolate(away);
+        let is_member = |c: &Cluster| {
+            let roster = c.slots[other].process.as_ref().map(|p| p.replicator.roster());
+            roster.is_some_and(|roster| roster.view().get(c.node(away)).is_some())
+        };
+        c.expect(30 * SEC, "it is no member, and takes no clients", |c| !is_member(c) && !c.is_synced(away));
+        goes_on_desynced(c, away);
+    }
+
+    #[test]
+    fn one_that_has_desynced_takes_clients_after_all_had_lost_the_majority() {
+        let mut c = formed();
+        let away = desynced(&mut c);
+        (0..3).for_each(|slot| c.isolate(slot));
+        c.expect(30 * SEC, "nobody takes clients", |c| (0..3).all(|slot| !c.is_synced(slot)));
+        goes_on_desynced(c, away);
+    }
 }

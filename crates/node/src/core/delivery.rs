@@ -387,7 +387,7 @@ impl Core {
             Effect::DataSafe => self.shared.data.save(Saved::refused),
             Effect::NobodyHasData { absent } => {
                 let who = if absent.is_empty() {
-                    "all voters are here, and so nobody can give a copy to anybody".to_string()
+                    "all servers with a vote are here, and so nobody can give a copy to anybody".to_string()
                 } else {
                     format!("this one waits for voters that may have data: {}", self.names_of(&absent))
                 };

@@ -116,6 +116,9 @@ impl Core {
         if !self.inc.replicator.is_member() {
             return;
         }
+        if let Some(counted) = self.inc.replicator.counted_desyncs() {
+            self.conn.proposals.desync_again(counted, self.shared.outage.desyncs());
+        }
         self.pay_owed();
         let now = self.now();
         let group = &self.inc.group;

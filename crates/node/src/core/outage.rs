@@ -107,7 +107,7 @@ impl Core {
             format!("the write-set log works again: joining the group at {}:{}", position.0, position.1),
         );
         // The group is told what the server asks for from here on. Its failures before that are on record, and the replicator tells of them.
-        let desyncs = shared.outage.returned(&shared.commands, plan.transport.waker());
+        shared.outage.returned(&shared.commands, plan.transport.waker());
         shared.complain_of_failures(shared.failures.save());
         let first = self.inc.replicator.to_return(position.0, shared.failures.known());
         self.conn.cluster.clone_from(&plan.cluster);
@@ -125,7 +125,6 @@ impl Core {
             self.fail(reason);
         }
         shared.host.settings.with(|o| o.set_group_connected(true));
-        self.conn.proposals.return_with(desyncs);
         Ok(())
     }
 }
