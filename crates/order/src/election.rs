@@ -548,6 +548,7 @@ impl<S: LogStore> Group<S> {
         self.send_recall(node);
         self.send_level_limit_to(node);
         if self.leads() {
+            self.forget_reads_of(node);
             self.track(now, node);
             // The newcomer hears of its sequencer at once.
             self.timers.arm(Timer::Heartbeat, now);

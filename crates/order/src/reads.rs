@@ -78,6 +78,13 @@ impl<S: LogStore> Group<S> {
         }
     }
 
+    /// A new link to it: it asks again. In a new life it counts its batches anew, and would take the answer to an old one for that to its own.
+    pub(crate) fn forget_reads_of(&mut self, member: NodeId) {
+        if let Some(s) = self.role.leading_mut() {
+            s.reads.retain(|r| r.from != member);
+        }
+    }
+
     /// At the end of a drain: one heartbeat round for all requests that have none.
     pub(crate) fn begin_read_round(&mut self, now: Timestamp) {
         let Some(s) = self.role.leading_mut() else { return };

@@ -456,3 +456,11 @@ pub fn is_recall(m: &Message) -> bool {
 pub fn tells_of_a_lack(m: &Message) -> bool {
     is_recall(m) || matches!(m, Message::VotersHeard { .. })
 }
+
+pub fn is_heartbeat(m: &Message) -> bool {
+    matches!(m.content(), Some(Content::Heartbeat(_)))
+}
+
+pub fn is_read_reply(m: &Message) -> bool {
+    matches!(m.content(), Some(Content::ReadReply { .. }))
+}

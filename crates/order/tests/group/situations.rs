@@ -703,6 +703,38 @@ fn readers_that_wait_at_the_same_time_share_a_round() {
     assert_eq!(requests, 2, "the first one's own, and one for all that came while it was under way");
 }
 
+/// Swarm seed 88012379: the new life counts its batches anew, and took an answer from before the newest commits for that to its own request.
+#[test]
+fn a_read_of_a_former_life_is_not_answered() {
+    let mut net = Net::cluster(2);
+    let sequencer = net.sequencer();
+    let reader = 3 - sequencer;
+    net.settle();
+    let now = net.now;
+    net.nodes.get_mut(&reader).unwrap().group.read(now, ReadId(1));
+    net.drain_all();
+    assert!(matches!(net.queue.back().unwrap().2.content(), Some(Content::ReadRequest { .. })), "{:?}", net.queue);
+    net.deliver_until(|net| {
+        let asks = net.queue.iter().any(|(_, to, m)| *to == reader && is_heartbeat(m));
+        asks.then_some(())
+    });
+    let at = Seqno(net.nodes[&reader].delivered.last().map_or(0, |last| last.0));
+    let log = net.kill(reader);
+    net.queue.clear();
+    net.restart(reader, log, 2, at);
+    net.update_links();
+    // Rounds are confirmed again.
+    let end = net.now.after(Duration::from_secs(1));
+    while net.now < end {
+        net.drain_all();
+        let Some((from, to, message)) = net.next_message() else { continue };
+        let now = net.now;
+        assert!(!is_read_reply(&message), "{message:?}");
+        net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(from), message);
+    }
+    assert_eq!(net.phase(reader), Phase::Primary);
+}
+
 /// Two disks of three were lost, the second before the first one's successor was known to vote: a person has to say that they are gone.
 #[test]
 fn a_change_of_voters_in_doubt_waits_for_a_majority_of_those_before_it_and_says_so() {
