@@ -386,7 +386,7 @@ impl<S: LogStore> Group<S> {
     /// Does the one that orders in `term` do that as one of the voters that `base` names, or by a promise of this member: given to it, or to one of
     /// these in the term before, who may have entrusted it?
     fn orders_by_voters_of(&self, base: &Base, from: NodeId, term: Term) -> bool {
-        let (given, to) = (self.own.term(), self.own.voted_for());
+        let (given, to) = self.own.last_vote();
         let entrusted = self.suspicion.entrusted() == Some(from)
             || given.next() == term && to != self.me() && base.voters.contains(to);
         base.voters.contains(from) || given == term && to == from || entrusted

@@ -14,6 +14,8 @@ pub(crate) struct OwnLog<S> {
     store: S,
     /// As it is saved, or will be with the next change that has to be: see [`promise_with_next`](OwnLog::promise_with_next).
     hard: HardState,
+    /// Of this life, or the saved one.
+    last_vote: (Term, NodeId),
     /// The state after the last entry, committed or not.
     tail: Chain,
     /// The driver has reported that the disk has everything up to here. Falls only with a truncation or a reset.
@@ -39,8 +41,14 @@ pub(crate) enum Reading {
 impl<S: LogStore> OwnLog<S> {
     /// Nothing is read yet: see [`begin_at`](OwnLog::begin_at).
     pub fn new(store: S) -> OwnLog<S> {
+        let hard = store.hard_state();
         OwnLog {
-            hard: store.hard_state(),
+            hard,
+            last_vote: if hard.voted_for == NodeId::default() {
+                (Term::ZERO, NodeId::default())
+            } else {
+                (hard.term, hard.voted_for)
+            },
             tail: Chain::default(),
             synced: store.synced(),
             landmarks: Landmarks::default(),
@@ -91,6 +99,11 @@ impl<S: LogStore> OwnLog<S> {
         self.hard.voted_for
     }
 
+    /// The newest vote that is known to have been given, and in which term: a later term is heard of without one. Nil: none is known.
+    pub fn last_vote(&self) -> (Term, NodeId) {
+        self.last_vote
+    }
+
     /// On disk when this returns, so that it may be said (rule 1).
     pub fn promise(&mut self, term: Term, to: NodeId) -> Result<(), StoreError> {
         self.promise_with_next(term, to);
@@ -101,6 +114,9 @@ impl<S: LogStore> OwnLog<S> {
     pub fn promise_with_next(&mut self, term: Term, to: NodeId) {
         self.hard.term = term;
         self.hard.voted_for = to;
+        if to != NodeId::default() {
+            self.last_vote = (term, to);
+        }
     }
 
     fn save(&mut self) -> Result<(), StoreError> {

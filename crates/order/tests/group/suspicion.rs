@@ -284,6 +284,31 @@ fn who_is_given_a_state_of_the_own_branch_by_the_one_that_it_entrusted_decides_a
     }
 }
 
+/// Swarm seed 88012437: the same of two voters. The other one had heard of the new term before it was given the state, and did not remember whom it had
+/// given its vote in the term before.
+#[test]
+fn a_voter_that_has_promised_the_one_that_entrusted_knows_its_voters_in_the_next_term_as_well() {
+    let mut net = Net::cluster(2);
+    for body in ["first", "second"] {
+        net.propose(1, body);
+        net.settle();
+    }
+    net.enter(3, Net::config(3), MemStore::new(), None);
+    let given = net.deliver_a_state_to(3);
+    let kept = net.kill(3);
+    for n in 1..=2 {
+        let log = net.kill(n);
+        let data = end_of(&log);
+        let lost = without_end(log.clone(), log.last().0 - given.index.0 + u64::from(n));
+        net.restart(n, lost, 2, data);
+    }
+    net.restart_without_data(3, kept, 2);
+    assert_eq!(net.deliver_a_state_to(2), given);
+    assert!(net.warned(1, "has the best log, and decides"));
+    let log = net.nodes[&2].group.store();
+    assert!(log.suspect().is_some() && !log.is_outdated());
+}
+
 /// A sequencer that was deposed has a longer log than the others, of an earlier term, and is too far behind to get theirs entry by entry. The
 /// beginning of their state holds all that it acknowledged and that was committed.
 #[test]
