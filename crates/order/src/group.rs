@@ -706,6 +706,7 @@ impl<S: LogStore> Group<S> {
 
     fn on_linked(&mut self, now: Timestamp, peer: Member, levels: Levels) {
         let node = peer.node;
+        self.forget_queued(node);
         if node == self.me() || self.is_refused(node) || !self.fits_level(&peer, levels) {
             // The former link has ended all the same, though nobody may have said so yet: what comes now comes over this one.
             return self.on_unlinked(now, node);
@@ -734,7 +735,14 @@ impl<S: LogStore> Group<S> {
         self.input(|group| group.on_unlinked(now, peer));
     }
 
+    /// The link is gone, and with it what waits to be sent: over the next one it would come to a process that it is not meant for.
+    fn forget_queued(&mut self, peer: NodeId) {
+        self.out.retain(|output| !matches!(output, Output::Send { to, .. } if *to == peer));
+        self.snapshots.retain(|(asked, _)| asked.peer != Some(peer));
+    }
+
     pub(crate) fn on_unlinked(&mut self, now: Timestamp, peer: NodeId) {
+        self.forget_queued(peer);
         let Some(lost) = self.peers.remove(&peer) else { return };
         // Silence counts from the last word. Of strangers nothing is kept.
         if self.is_named(peer) {

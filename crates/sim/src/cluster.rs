@@ -44,6 +44,8 @@ use crate::watch::{Acks, Doubt, Stage, Strike, Watch, Words};
 
 /// How often a node does things that depend on time.
 pub(crate) const TICK: u64 = 50 * MS;
+/// Of one run, which has some ten thousand, and never had two hundred thousand.
+const EVENTS_MAX: u64 = 3_000_000;
 
 /// Inputs that wake a node's group thread, apart from time.
 pub(crate) enum Input {
@@ -727,6 +729,9 @@ impl Cluster {
             let Some(Reverse(q)) = self.queue.pop() else { break };
             self.now = q.at;
             self.events += 1;
+            if self.events > EVENTS_MAX {
+                return self.fail(format!("{EVENTS_MAX} events: something goes round and round"));
+            }
             self.dispatch(q.event);
         }
         self.now = self.now.max(until);

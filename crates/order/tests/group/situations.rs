@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use trireme_order::{Config, Content, Envelope, Event, JoinState, LogStore, MemStore, Message, Phase, ReadId};
+use bytes::Bytes;
+use trireme_order::{
+    Config, Content, Envelope, Event, Group, JoinRequest, JoinState, LogStore, MemStore, Message, Output, Phase, ReadId,
+};
 use trireme_types::{
-    Durability, Entry, EntryHeader, EntryKind, HardState, Incarnation, MemberKind, NodeId, ProposalNumber, Seqno,
-    Session, Uuid, Voter, VoterSet, Weight, Writer,
+    Durability, Entry, EntryHeader, EntryKind, HardState, Incarnation, Lineage, LogIndex, MemberKind, NodeId,
+    ProposalNumber, Seqno, Session, Term, Uuid, Voter, VoterSet, Weight, Writer,
 };
 
 use crate::net::*;
@@ -701,6 +704,52 @@ fn readers_that_wait_at_the_same_time_share_a_round() {
     assert_eq!(answered, 1000);
     let requests = net.nodes[&reader].group.status().read_requests - before;
     assert_eq!(requests, 2, "the first one's own, and one for all that came while it was under way");
+}
+
+/// Between two looks at the network a member can die and come back. Nothing that was meant for its former life may come to the next one: it could be
+/// told that it was evicted, or be given a state that it has no need of.
+#[test]
+fn nothing_that_waits_for_a_link_goes_over_the_next_one() {
+    let mut net = Net::cluster(2);
+    let peer = 3 - net.sequencer();
+    let now = net.now;
+    let mut back = net.nodes[&peer].cfg.clone();
+    back.me.incarnation = Incarnation(2);
+    net.settle();
+    let group = &mut net.nodes.get_mut(&(3 - peer)).unwrap().group;
+    let sent = |group: &mut Group<MemStore>| {
+        let to_peer = |o| if let Output::Send { message, .. } = o { Some(message) } else { None };
+        outputs(group, now).into_iter().filter_map(to_peer).collect::<Vec<_>>()
+    };
+    let relink = |group: &mut Group<MemStore>| {
+        group.handle_link_down(now, node(peer));
+        group.handle_link_up(now, back.me.clone(), back.levels);
+    };
+    group.signal(Bytes::from_static(b"for the former life"));
+    relink(group);
+    let first = sent(group).remove(0);
+    assert!(matches!(first, Message::Presence(_)), "{first:?}");
+
+    let join = JoinRequest {
+        member: back.me.clone(),
+        history: Uuid::NIL,
+        lineage: Lineage::default(),
+        usable: false,
+        last_index: LogIndex(0),
+        last_term: Term(0),
+        position: None,
+        view: 0,
+    };
+    group.handle_message(now, node(peer), Message::Join(join));
+    let needs = outputs(group, now).into_iter().find_map(|o| match o {
+        Output::Event(Event::NeedSnapshot(request)) => Some(request),
+        _ => None,
+    });
+    relink(group);
+    sent(group);
+    group.provide_snapshot(now, needs.unwrap(), Bytes::new());
+    let state = sent(group).into_iter().find(|m| matches!(m, Message::Snapshot { .. }));
+    assert_eq!(state, None);
 }
 
 /// Swarm seed 88012379: the new life counts its batches anew, and took an answer from before the newest commits for that to its own request.
