@@ -608,6 +608,11 @@ impl Roster {
             return;
         }
         let first = !self.votes.contains_key(&seqno);
+        // A vote begins with an error. A late answer to one that was decided and is forgotten would begin it again, and be answered by all: where
+        // there are more votes at a time than are remembered, for ever.
+        if first && class == ErrorClass::SUCCESS && self.waits_for_all() {
+            return;
+        }
         let name = self.view.get(from).map_or("?", |m| m.name.as_str()).to_string();
         let place = self.view.position(from).map_or(-1, |p| p as i64);
         let verb = if first { "initiates vote" } else { "responds to vote" };
@@ -1142,20 +1147,32 @@ mod tests {
     /// Swarm seed 71062189: one failed alone, another had said that all went well, and was cut off before the third one answered.
     #[test]
     fn the_vote_of_a_member_that_has_left_still_counts() {
-        let alone = |level, errors: &[u64]| {
+        let alone = |level, errors: &[(u8, u64)]| {
             let mut r = roster(&["n1", "n2", "n3"]);
             r.set_level(level);
             sync(&mut r, &[1, 2, 3]);
-            let ordered = (1..).zip(errors).map(|(n, code)| outcome(&cast(&mut r, n, *code))).collect::<Vec<_>>();
+            let ordered = errors.iter().map(|(n, code)| outcome(&cast(&mut r, *n, *code))).collect::<Vec<_>>();
             assert!(ordered.iter().all(Option::is_none), "{ordered:?}");
             let mut view = r.view().clone();
             view.members.truncate(1);
             outcome(&r.apply_view(&view))
         };
-        assert_eq!(alone(Level::FIRST, &[77, 0]), Some((77, vec![])), "as every member of such a group decides");
-        assert_eq!(alone(Level::WAITS_FOR_ALL, &[77, 0]), Some((0, vec![node(1)])));
-        assert_eq!(alone(Level::WAITS_FOR_ALL, &[0, 77]), Some((0, vec![])), "one that has left takes part in nothing");
-        assert_eq!(alone(Level::WAITS_FOR_ALL, &[77]), Some((77, vec![])), "nobody waits for those that said nothing");
+        assert_eq!(
+            alone(Level::FIRST, &[(1, 77), (2, 0)]),
+            Some((77, vec![])),
+            "as every member of such a group decides"
+        );
+        assert_eq!(alone(Level::WAITS_FOR_ALL, &[(1, 77), (2, 0)]), Some((0, vec![node(1)])));
+        assert_eq!(
+            alone(Level::WAITS_FOR_ALL, &[(2, 77), (1, 0)]),
+            Some((0, vec![])),
+            "one that has left takes part in nothing"
+        );
+        assert_eq!(
+            alone(Level::WAITS_FOR_ALL, &[(1, 77)]),
+            Some((77, vec![])),
+            "nobody waits for those that said nothing"
+        );
     }
 
     #[test]
@@ -1172,11 +1189,34 @@ mod tests {
         }
         assert_eq!(cast_at(&mut r, 1, 5, 0), None);
         assert_eq!(cast_at(&mut r, 3, 5, 0), Some((0, vec![node(2)])));
-        assert_eq!(cast_at(&mut r, 1, 6, 0), None);
-        assert_eq!(cast_at(&mut r, 3, 6, 77), None, "the second is asked still");
+        assert_eq!(cast_at(&mut r, 3, 6, 77), None);
+        assert_eq!(cast_at(&mut r, 1, 6, 0), None, "the second is asked still");
         let mut view = r.view().clone();
         view.members.retain(|m| m.node != node(2));
         assert_eq!(outcome(&r.apply_view(&view)), Some((0, vec![node(3)])), "and it had none to say with the third");
+    }
+
+    /// Swarm seed 88028313: a node that came back had failed more often than results are remembered. Each answer that came after its vote began that
+    /// vote again.
+    #[test]
+    fn a_late_success_begins_no_vote_that_is_forgotten() {
+        let late = |level| {
+            let mut r = roster(&["n1", "n2", "n3"]);
+            r.set_decided_max(1);
+            r.set_level(level);
+            sync(&mut r, &[1, 2, 3]);
+            for seqno in [5, 6] {
+                for n in [1, 2] {
+                    let class = ErrorClass(77);
+                    r.apply(node(n), AppMessage::Vote { seqno: Seqno(seqno), class, text: String::new() }, Seqno(9));
+                }
+            }
+            let class = ErrorClass::SUCCESS;
+            r.apply(node(3), AppMessage::Vote { seqno: Seqno(5), class, text: String::new() }, Seqno(9));
+            r.open_votes()
+        };
+        assert_eq!(late(Level::FIRST), [Seqno(5)], "as every member of such a group does");
+        assert_eq!(late(Level::WAITS_FOR_ALL), []);
     }
 
     #[test]
