@@ -2,7 +2,7 @@
 //!
 //! A bootstrap makes this node's log the cluster's, whatever others hold. A line `gcomm://` in a configuration file does so at every
 //! start, and an operator may have picked the wrong node. So a node whose log names others connects to them as a member would, hears
-//! their first word, and refuses when one of them is in a primary component, holds more of the log or has data beyond it.
+//! their first word, and refuses when one of them is in a primary component, holds more of the log or has data beyond what is here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -122,8 +122,8 @@ fn label(m: &Member) -> String {
     format!("{} ({})", m.name, m.address)
 }
 
-/// A node whose data reach beyond the own log.
-pub struct Ahead {
+/// The data of the node whose data reach furthest, of those that answered.
+pub struct OthersData {
     name: String,
     history: Uuid,
     theirs: Seqno,
@@ -131,18 +131,18 @@ pub struct Ahead {
     log: Seqno,
 }
 
-impl Ahead {
+impl OthersData {
     /// A bootstrap begins at the end of the own data, if the log does not reach it.
     pub fn compare(self, data: Option<(Uuid, Seqno)>) -> Result<(), Refusal> {
-        let Ahead { name, history, theirs, log } = self;
+        let OthersData { name, history, theirs, log } = self;
         let data = data.filter(|data| data.0 == history).map_or(Seqno::ZERO, |data| data.1);
         let own = data.max(log);
         if theirs > own { Err(Refusal::HasData { name, theirs, own }) } else { Ok(()) }
     }
 }
 
-/// **Returns** a node whose data may speak against this bootstrap: the own data decide, which are not known yet.
-pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> Result<Option<Ahead>, Refusal> {
+/// **Returns** the data that may speak against this bootstrap. The own data decide whether they do, and are not known yet.
+pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> Result<Option<OthersData>, Refusal> {
     let past = Past::of(log)?;
     let own = log.node_id();
     let doubtful = log.suspect().is_some() || log.hard_state().voters_committed > past.last.index;
@@ -171,7 +171,7 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
     let until = Instant::now() + PATIENCE;
     let mut names: BTreeMap<NodeId, Member> = past.members.clone();
     let mut better: Option<((usize, LogEnd), NodeId)> = None;
-    let mut ahead: Option<(Seqno, NodeId)> = None;
+    let mut furthest: Option<(Seqno, NodeId)> = None;
     let mut primary = None;
     let mut shunned = None;
     let mut events = Vec::new();
@@ -189,7 +189,7 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
                     if let Some(log) = log {
                         better = Some((log, from));
                     }
-                    ahead = ahead.max(data_beyond(&past, &theirs).map(|seqno| (seqno, from)));
+                    furthest = furthest.max(data_of(&past, &theirs).map(|seqno| (seqno, from)));
                 }
                 NetEvent::Shunned { reason } => shunned = Some(reason),
                 NetEvent::Message { .. }
@@ -226,7 +226,7 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
             ),
         );
     }
-    Ok(ahead.map(|(theirs, node)| Ahead { name: name(node), history: past.history, theirs, log: past.seqno }))
+    Ok(furthest.map(|(theirs, node)| OthersData { name: name(node), history: past.history, theirs, log: past.seqno }))
 }
 
 /// Its log, if that is of the same history and goes beyond the own one.
@@ -242,11 +242,11 @@ fn more(past: &Past, theirs: &Presence) -> Option<(usize, LogEnd)> {
     }
 }
 
-/// Its data, if they are of the same history and go beyond the own log: what it has was committed (rule 18). It may have lost its log.
-fn data_beyond(past: &Past, theirs: &Presence) -> Option<Seqno> {
+/// Its data, if they are of the same history: what it has was committed (rule 18). It may have lost its log.
+fn data_of(past: &Past, theirs: &Presence) -> Option<Seqno> {
     let (history, seqno) = theirs.data?;
     // Commits of another branch were given up when the own one was forced.
     let of_branch = theirs.history.is_nil()
         || matches!(past.lineage.kinship(&theirs.lineage), Kinship::Same | Kinship::Descendant(_));
-    (of_branch && !history.is_nil() && history == past.history && seqno > past.seqno).then_some(seqno)
+    (of_branch && !history.is_nil() && history == past.history).then_some(seqno)
 }

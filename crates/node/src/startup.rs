@@ -148,18 +148,16 @@ pub fn prepare(host: &Host, log: &mut Log, wish: &Wish<'_>, saved: &mut Saved) -
     }
     let anew = bootstrap && saved.disowned();
     // A new history takes nothing from the others' one.
-    let mut ahead = None;
-    if bootstrap && !alone && !anew {
-        ahead = asking::known_voters(host, log, wish.cluster, peers)?;
-    }
+    let asks = bootstrap && !alone && !anew;
+    let others = if asks { asking::known_voters(host, log, wish.cluster, peers)? } else { None };
     let settled = if anew || arbitrator { Settled::NOTHING } else { position::settle(host, log, saved, bootstrap)? };
     let position = settled.position;
     let half_done = position.is_none() && !anew && !arbitrator;
     let half_done = if half_done { position::of_half_done(host, log, saved) } else { Settled::NOTHING };
     let fallback = half_done.position;
     let engine = if fallback.is_some() { half_done.engine } else { settled.engine };
-    if let Some(ahead) = ahead {
-        ahead.compare(position.or(fallback))?;
+    if let Some(others) = others {
+        others.compare(position.or(fallback))?;
     }
     if bootstrap && engine == Engine::Runs {
         // The log begins anew where the data end, and can replay nothing of them.

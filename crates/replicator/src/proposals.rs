@@ -397,7 +397,9 @@ impl<W, T, A> Proposals<W, T, A> {
             Owed::Message(message, _) => Some(message),
             Owed::Rollback(_) => None,
         });
-        if !said.chain(owed).any(|message| matches!(message, AppMessage::Desync | AppMessage::Resync)) {
+        if counted < wanted
+            && !said.chain(owed).any(|message| matches!(message, AppMessage::Desync | AppMessage::Resync))
+        {
             (counted..wanted).for_each(|_| self.ask(AppMessage::Desync, None));
         }
     }

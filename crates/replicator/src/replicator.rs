@@ -380,9 +380,7 @@ impl Replicator {
 
     /// Member with its state, on the way to synced.
     pub fn is_settling(&self) -> bool {
-        self.member
-            && self.feed.is_live()
-            && !matches!(self.roster.state(self.me.node), Some(NodeState::Synced | NodeState::Donor))
+        self.is_fed() && !matches!(self.roster.state(self.me.node), Some(NodeState::Synced | NodeState::Donor))
     }
 
     /// Highest seqno that the server's side was given (queued, or owned by a client), or what it will go on from.
@@ -502,7 +500,12 @@ impl Replicator {
 
     /// Fed, and in the state in which the server takes clients.
     fn is_synced(&self) -> bool {
-        self.member && self.feed.is_live() && self.roster.state(self.me.node) == Some(NodeState::Synced)
+        self.is_fed() && self.roster.state(self.me.node) == Some(NodeState::Synced)
+    }
+
+    /// A member whose server gets what is ordered.
+    fn is_fed(&self) -> bool {
+        self.member && self.feed.is_live()
     }
 
     /// How many desyncs of this server the group counts, once this is a member with its state.
@@ -510,7 +513,7 @@ impl Replicator {
         let me = self.me.node;
         let has_state = self.roster.state(me).is_some_and(|state| state >= NodeState::Donor);
         let counted = self.roster.desyncs(me).saturating_sub(u32::from(self.roster.served_by(&self.me).is_some()));
-        (self.member && self.feed.is_live() && has_state).then_some(counted)
+        (self.is_fed() && has_state).then_some(counted)
     }
 
     fn tell_synced(&mut self, at: Seqno) {
@@ -1502,8 +1505,7 @@ impl Replicator {
         let me = self.me.node;
         let gives = self.giving.is_some() || self.roster.served_by(&self.me).is_some();
         let desynced = self.roster.state(me) == Some(NodeState::Donor) && !gives;
-        let fed = self.member && self.feed.is_live();
-        if self.clients == Clients::Refused && fed && desynced && !self.awaits_result() {
+        if self.clients == Clients::Refused && self.is_fed() && desynced && !self.awaits_result() {
             self.tell_synced(self.delivered);
         }
     }

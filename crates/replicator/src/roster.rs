@@ -1080,11 +1080,12 @@ mod tests {
     }
 
     fn cast(r: &mut Roster, from: u8, code: u64) -> Vec<Effect> {
-        r.apply(
-            node(from),
-            AppMessage::Vote { seqno: Seqno(5), class: ErrorClass(code), text: String::new() },
-            Seqno(9),
-        )
+        cast_on(r, from, 5, code)
+    }
+
+    fn cast_on(r: &mut Roster, from: u8, seqno: u64, code: u64) -> Vec<Effect> {
+        let message = AppMessage::Vote { seqno: Seqno(seqno), class: ErrorClass(code), text: String::new() };
+        r.apply(node(from), message, Seqno(9))
     }
 
     #[test]
@@ -1180,10 +1181,7 @@ mod tests {
         let mut r = roster(&["n1", "n2", "n3"]);
         r.set_level(Level::WAITS_FOR_ALL);
         sync(&mut r, &[1, 2, 3]);
-        let cast_at = |r: &mut Roster, n, seqno, code| {
-            let message = AppMessage::Vote { seqno: Seqno(seqno), class: ErrorClass(code), text: String::new() };
-            outcome(&r.apply(node(n), message, Seqno(9)))
-        };
+        let cast_at = |r: &mut Roster, n, seqno, code| outcome(&cast_on(r, n, seqno, code));
         for seqno in [5, 6] {
             assert_eq!(cast_at(&mut r, 2, seqno, 77), None);
         }
@@ -1207,12 +1205,10 @@ mod tests {
             sync(&mut r, &[1, 2, 3]);
             for seqno in [5, 6] {
                 for n in [1, 2] {
-                    let class = ErrorClass(77);
-                    r.apply(node(n), AppMessage::Vote { seqno: Seqno(seqno), class, text: String::new() }, Seqno(9));
+                    cast_on(&mut r, n, seqno, 77);
                 }
             }
-            let class = ErrorClass::SUCCESS;
-            r.apply(node(3), AppMessage::Vote { seqno: Seqno(5), class, text: String::new() }, Seqno(9));
+            cast_on(&mut r, 3, 5, 0);
             r.open_votes()
         };
         assert_eq!(late(Level::FIRST), [Seqno(5)], "as every member of such a group does");

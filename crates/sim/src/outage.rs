@@ -258,7 +258,6 @@ impl Cluster {
         p.opened_at = p.group.store().base().seqno;
         p.engine = engine;
         // The group knows nothing of what the last incarnation was in the middle of.
-        let desyncs = p.desyncs.count();
         p.kept.clear();
         (p.last_index, p.last_seqno, p.delivering) = (LogIndex::ZERO, Seqno::ZERO, false);
         (p.view, p.primary) = (None, false);
@@ -266,8 +265,9 @@ impl Cluster {
         p.newest.clear();
         p.outage = None;
         p.returned = Some((self.now, first));
+        let desynced = p.desyncs.count() > 0;
         self.renew_flow(slot);
-        if desyncs > 0 {
+        if desynced {
             self.arose(Situation::DesyncedInOutage);
         }
         if suspect {

@@ -116,9 +116,6 @@ impl Core {
         if !self.inc.replicator.is_member() {
             return;
         }
-        if let Some(counted) = self.inc.replicator.counted_desyncs() {
-            self.conn.proposals.desync_again(counted, self.shared.outage.desyncs());
-        }
         self.pay_owed();
         let now = self.now();
         let group = &self.inc.group;
@@ -164,6 +161,9 @@ impl Core {
     }
 
     pub(super) fn pay_owed(&mut self) {
+        if let Some(counted) = self.inc.replicator.counted_desyncs() {
+            self.conn.proposals.desync_again(counted, self.shared.outage.desyncs());
+        }
         if !self.conn.proposals.owes() || self.inc.group.status().phase != Phase::Primary {
             return;
         }

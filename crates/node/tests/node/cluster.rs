@@ -8,7 +8,6 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use trireme_node::{Code, Gtid, InitArgs, Node, StatValue, TrxId};
-use trireme_types::Seqno;
 
 use crate::fake::{End, Fake, Hook, PATIENCE, Registry, Tables};
 
@@ -25,6 +24,14 @@ pub struct Site {
     pub dir: PathBuf,
     /// Provider options of this one.
     pub options: String,
+}
+
+impl Site {
+    /// The files of the node's log, and what else it keeps beside them.
+    pub fn log_files(&self) -> Vec<PathBuf> {
+        let files = fs::read_dir(&self.dir).unwrap().map(|file| file.unwrap().path());
+        files.filter(|path| path.to_string_lossy().ends_with(".galera.cache")).collect()
+    }
 }
 
 /// A running server with its node.
@@ -123,7 +130,7 @@ impl Cluster {
     /// All servers once more, not connected, each with the position of its data on the command line.
     pub fn hosts(&self, kept: Vec<Tables>, options: &str) -> Vec<Host> {
         let host = |(site, tables): (usize, Tables)| {
-            let position = Gtid { history: tables.history, seqno: Some(Seqno(tables.position())) };
+            let position = tables.gtid();
             self.host(site, tables, Some(position), options)
         };
         kept.into_iter().enumerate().map(host).collect()

@@ -54,6 +54,10 @@ impl Tables {
     pub fn position(&self) -> u64 {
         self.closed.keys().next_back().copied().unwrap_or(0)
     }
+
+    pub fn gtid(&self) -> Gtid {
+        Gtid { history: self.history, seqno: Some(Seqno(self.position())) }
+    }
 }
 
 #[derive(Default)]
@@ -696,7 +700,7 @@ impl Server for Fake {
             if let Some(gate) = joiner.copy_gate.lock().unwrap().take() {
                 let _ = gate.recv();
             }
-            let copied = Gtid { history: tables.history, seqno: Some(Seqno(tables.position())) };
+            let copied = tables.gtid();
             {
                 let mut s = joiner.lock();
                 s.domain = domain;

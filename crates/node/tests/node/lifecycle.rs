@@ -1,7 +1,6 @@
 //! Start, stop, loss, return.
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -227,7 +226,7 @@ fn a_killed_node_with_a_known_position_replays_from_the_log() {
     for _ in 0..5 {
         old.closed.pop_last();
     }
-    let position = Gtid { history: old.history, seqno: Some(Seqno(old.position())) };
+    let position = old.gtid();
     let mut back = cluster.host(2, old, Some(position), "");
     back.comes_back_without_a_copy(&cluster);
     goes_on_with(back, hosts);
@@ -347,7 +346,7 @@ fn data_that_the_own_log_does_not_reach_are_brought_up_by_the_others_log() {
     write_much(&first, 10_000_000);
     until("its log to begin beyond the old data", || second.int("local_cached_downto") > old.position() as i64 + 1);
     second.stop();
-    let at = Gtid { history: old.history, seqno: Some(Seqno(old.position())) };
+    let at = old.gtid();
     let mut second = cluster.host(1, old, Some(at), "gcache.size=2M");
     second.comes_back_without_a_copy(&cluster);
     goes_on_with(second, vec![first]);
@@ -389,7 +388,7 @@ fn with_gtid_mode_nodes_that_return_together_do_not_wait_for_each_other() {
     let cluster = Cluster::new(2);
     let hosts = cluster.start();
     let kept = kill(&cluster.sites, hosts);
-    let position = |t: &Tables| Gtid { history: t.history, seqno: Some(Seqno(t.position())) };
+    let position = |t: &Tables| t.gtid();
     let mut back: Vec<_> = kept
         .into_iter()
         .zip(0..)
@@ -839,11 +838,11 @@ fn a_bootstrap_names_the_node_that_holds_more() {
     // The second waits for the first; the third is to begin anew, as an operator said who did not look.
     let url = cluster.url();
     let second = kept.pop().unwrap();
-    let position = Gtid { history: second.history, seqno: Some(Seqno(second.position())) };
+    let position = second.gtid();
     let waiting = cluster.host(1, second, Some(position), "pc.wait_prim=no");
     assert_eq!(waiting.connect(&url, false), Code::Ok);
     cluster.allow_bootstrap(2);
-    let position = Gtid { history: stale.history, seqno: Some(Seqno(stale.position())) };
+    let position = stale.gtid();
     let wrong = cluster.host(2, stale.clone(), Some(position), "");
     assert_eq!(wrong.connect(&url, true), Code::NodeFail);
     assert!(wrong.lock().log.iter().any(|(_, t)| t.contains("Bootstrap n2 (")), "{:#?}", wrong.lock().log);
@@ -869,16 +868,14 @@ fn a_bootstrap_names_the_node_whose_data_reach_further() {
     hosts[0].wait("two left", |s| s.size() == 2);
     hosts[1].reach(hosts[0].commit("a", "two"));
     let second = kill(&cluster.sites[..2], hosts).pop().unwrap();
-    let is_log = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "cache");
-    let files = fs::read_dir(&cluster.sites[1].dir).unwrap().map(|file| file.unwrap().path());
-    files.filter(is_log).for_each(|file| fs::remove_file(file).unwrap());
-    let position = Gtid { history: second.history, seqno: Some(Seqno(second.position())) };
+    cluster.sites[1].log_files().iter().for_each(|file| fs::remove_file(file).unwrap());
+    let position = second.gtid();
     let without_log = cluster.host(1, second.clone(), Some(position), "pc.wait_prim=no");
     without_log.lock().opened = true;
     assert_eq!(without_log.connect(&cluster.url(), false), Code::Ok);
     let bootstraps = |tables: Tables, code: Code| {
         cluster.allow_bootstrap(2);
-        let position = Gtid { history: tables.history, seqno: Some(Seqno(tables.position())) };
+        let position = tables.gtid();
         let third = cluster.host(2, tables, Some(position), "");
         assert_eq!(third.connect(&cluster.url(), true), code, "{:#?}", third.lock().log);
         third

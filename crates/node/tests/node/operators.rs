@@ -164,7 +164,7 @@ fn nothing_leaves_the_log_before_the_engine_has_it_on_disk() {
     let whole = host.stop();
     restore_image(&cluster.sites[0]);
     cluster.allow_bootstrap(0);
-    let position = Gtid { history: left.history, seqno: Some(Seqno(left.position())) };
+    let position = left.gtid();
     assert!(left.position() < whole.position());
     let mut host = cluster.host(0, left, Some(position), "");
     assert_eq!(host.connect("gcomm://", true), Code::Ok);

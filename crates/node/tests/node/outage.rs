@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 
-use trireme_node::{Code, Gtid, StatValue, ViewStatus};
-use trireme_types::Seqno;
+use trireme_node::{Code, StatValue, ViewStatus};
 
 use crate::cluster::{Cluster, Host, agree, copy, goes_on_with, needs_a_copy, write_much};
 use crate::fake::{End, Tables, until};
@@ -316,7 +315,7 @@ fn a_server_that_is_stopped_meanwhile_knows_where_it_stands() {
     hosts[0].commit("a", "missed");
     disk.mend();
     // The log was not closed in order, so the server's engine is asked as after a crash.
-    let position = Gtid { history: kept.history, seqno: Some(Seqno(kept.position())) };
+    let position = kept.gtid();
     let mut back = cluster.host(2, kept, Some(position), &disk.option());
     back.comes_back_without_a_copy(&cluster);
     goes_on_with(back, hosts);

@@ -156,7 +156,7 @@ fn a_position_on_the_command_line_does_not_stand_against_a_removed_state_file() 
     let cluster = Cluster::new(3);
     let (hosts, tables) = stopped(&cluster);
     fs::remove_file(cluster.sites[2].dir.join("grastate.dat")).unwrap();
-    let given = Gtid { history: tables.history, seqno: Some(Seqno(tables.position())) };
+    let given = tables.gtid();
     let mut back = cluster.host(2, tables, Some(given), "");
     assert_eq!(back.connect(&cluster.url(), false), Code::Ok);
     back.serve(2);

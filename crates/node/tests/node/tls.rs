@@ -3,9 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 
 use trireme_certificates::{Authority, Files, Validity};
-use trireme_node::{Code, Gtid, ViewStatus};
+use trireme_node::{Code, ViewStatus};
 use trireme_surface::texts;
-use trireme_types::Seqno;
 
 use crate::cluster::{Cluster, Host, Site, agree};
 use crate::fake::{Fake, Tables, until};
@@ -84,7 +83,7 @@ fn a_node_that_was_away_catches_up_and_a_bootstrap_asks_over_tls() {
         hosts[1].commit(&format!("k{i}"), &"x".repeat(10_000));
     }
     cluster.allow_bootstrap(2);
-    let position = Gtid { history: third.history, seqno: Some(Seqno(third.position())) };
+    let position = third.gtid();
     let wrong = cluster.host(2, third.clone(), Some(position), "");
     assert_eq!(wrong.connect(&cluster.url(), true), Code::NodeFail);
     assert_eq!(count(&wrong, "a second one would split it"), 1, "{:#?}", wrong.lock().log);
@@ -194,8 +193,7 @@ const PASSWORD: &str = "identified by a long and secret word";
 
 /// Files of the node's log in which the password stands.
 fn told(site: &Site) -> usize {
-    let files = std::fs::read_dir(&site.dir).unwrap().map(|file| file.unwrap().path());
-    let logs = files.filter(|path| path.to_string_lossy().ends_with(".galera.cache"));
+    let logs = site.log_files().into_iter();
     logs.filter(|path| {
         let bytes = std::fs::read(path).unwrap();
         bytes.windows(PASSWORD.len()).any(|bytes| bytes == PASSWORD.as_bytes())

@@ -767,20 +767,18 @@ fn a_read_of_a_former_life_is_not_answered() {
         let asks = net.queue.iter().any(|(_, to, m)| *to == reader && is_heartbeat(m));
         asks.then_some(())
     });
-    let at = Seqno(net.nodes[&reader].delivered.last().map_or(0, |last| last.0));
     let log = net.kill(reader);
+    let at = end_of(&log);
     net.queue.clear();
     net.restart(reader, log, 2, at);
     net.update_links();
     // Rounds are confirmed again.
     let end = net.now.after(Duration::from_secs(1));
-    while net.now < end {
-        net.drain_all();
-        let Some((from, to, message)) = net.next_message() else { continue };
-        let now = net.now;
-        assert!(!is_read_reply(&message), "{message:?}");
-        net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(from), message);
-    }
+    net.deliver_until(|net| {
+        let reply = net.queue.iter().find(|(_, _, message)| is_read_reply(message));
+        assert_eq!(reply, None);
+        (net.now >= end).then_some(())
+    });
     assert_eq!(net.phase(reader), Phase::Primary);
 }
 
