@@ -284,12 +284,12 @@ impl<S: LogStore> Group<S> {
         let heirs = s.progress.iter().filter(|(n, p)| {
             self.peers.contains_key(n) && self.is_heir(**n) && !p.beyond && now.since(p.heard) < 2 * patience
         });
-        let Some((_, matched, heir)) = heirs.map(|(n, p)| (self.has_weight(*n), p.matched, *n)).max() else {
+        let Some((_, held, heir)) = heirs.map(|(n, p)| (self.has_weight(*n), p.held(), *n)).max() else {
             self.arbiter.sit();
             return self.become_follower(now, None);
         };
         // One that was given a state is whole when it has heard of this term. Before that it may be bound to wait for other voters.
-        if matched == self.own.tail().index && self.may_be_whole(heir) {
+        if held == Some(self.own.tail().index) && self.may_be_whole(heir) {
             self.call_heir(now, heir);
         }
     }

@@ -356,10 +356,7 @@ impl<S: LogStore> Group<S> {
                     // It may hold more than was heard of. It is asked, before a state is offered that would replace its log and
                     // its data, which may be the only ones (rule 10).
                     let next = if heard_of < first { p.next.max(first).min(tail.next()) } else { heard_of };
-                    p.heard = now;
-                    p.snapshot_since = None;
-                    p.snapshots = 0;
-                    p.restart(next, tail);
+                    p.relink(now, next, tail);
                 }
                 None if belongs => {
                     s.progress.insert(node, Progress::new(next, tail, now));

@@ -15,6 +15,7 @@ use trireme_types::{Base, Fork, Kinship, Lineage, LogIndex, Member, NodeId, Seqn
 use crate::group::Group;
 use crate::message::Presence;
 use crate::mutant::Mutant;
+use crate::replication::Progress;
 use crate::role::Sequencer;
 use crate::standing::Offer;
 use crate::{Content, JoinState, LogStore, Phase};
@@ -444,8 +445,9 @@ impl<S: LogStore> Group<S> {
     /// Is this peer in the view, and does its log go on from here already? It may have told long ago how far that reached.
     fn goes_on_by_log(&self, node: NodeId) -> bool {
         let base = self.own.store().base().index;
-        let follows =
-            |s: &Sequencer| s.progress.get(&node).is_some_and(|p| p.matched >= base && p.matched > LogIndex::ZERO);
+        let follows = |s: &Sequencer| {
+            s.progress.get(&node).and_then(Progress::held).is_some_and(|held| held >= base && held > LogIndex::ZERO)
+        };
         self.own.tail().view.get(node).is_some() && self.role.leading().is_none_or(follows)
     }
 
@@ -535,7 +537,7 @@ impl<S: LogStore> Group<S> {
         let tail = self.own.tail().index;
         let votes = |n: &&NodeId| self.own.tail().voters.weight(**n) > 0;
         let Some(s) = self.role.leading() else { return };
-        let complete = |n: &&NodeId| s.progress.get(*n).is_some_and(|p| p.matched == tail);
+        let complete = |n: &&NodeId| s.progress.get(*n).and_then(Progress::held) == Some(tail);
         let Some(heir) = heirs.iter().filter(votes).find(complete).copied() else { return };
         if self.call_heir(now, heir) {
             let text =

@@ -386,10 +386,12 @@ impl<S: LogStore> Group<S> {
     /// Does the one that orders in `term` do that as one of the voters that `base` names, or by a promise of this member: given to it, or to one of
     /// these in the term before, who may have entrusted it?
     fn orders_by_voters_of(&self, base: &Base, from: NodeId, term: Term) -> bool {
-        let (given, to) = self.own.last_vote();
-        let entrusted = self.suspicion.entrusted() == Some(from)
-            || given.next() == term && to != self.me() && base.voters.contains(to);
-        base.voters.contains(from) || given == term && to == from || entrusted
+        let (vote, entrusted) = (self.own.last_vote(), self.own.entrusted());
+        let by_another = || vote.term.next() == term && vote.of != self.me() && base.voters.contains(vote.of);
+        base.voters.contains(from)
+            || (vote.term, vote.of) == (term, from)
+            || (entrusted.term.next(), entrusted.of) == (term, from)
+            || by_another()
     }
 
     /// Would a state of this, or another, history replace what only the own cluster may replace? A member that has a log of voters belongs to them;

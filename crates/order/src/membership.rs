@@ -10,6 +10,7 @@ use trireme_types::{
 
 use crate::group::Group;
 use crate::mutant::Mutant;
+use crate::replication::Progress;
 use crate::role::Handover;
 use crate::timers::Timer;
 use crate::voters::{after_leave, next_voters};
@@ -394,10 +395,10 @@ impl<S: LogStore> Group<S> {
         let heir = staying
             .iter()
             .filter(|n| self.own.tail().voters.weight(**n) > 0 && !self.kind_of(**n).is_arbitrator())
-            .filter_map(|n| s.progress.get(n).map(|p| (self.may_be_whole(*n), p.matched, *n)))
+            .filter_map(|n| s.progress.get(n).map(|p| (self.may_be_whole(*n), p.held(), *n)))
             // An evicted one votes for its heir, and is whole.
-            .max_by_key(|(whole, matched, n)| (leaves && *whole, *matched, *whole, *n));
-        let Some((whole, matched, heir)) = heir else {
+            .max_by_key(|(whole, held, n)| (leaves && *whole, *held, *whole, *n));
+        let Some((whole, held, heir)) = heir else {
             if staying.is_empty() {
                 self.become_left();
                 return OwnLeave::Waits;
@@ -414,7 +415,7 @@ impl<S: LogStore> Group<S> {
         };
         let suspect = self.cfg.timeouts.suspect;
         // A shorter log could not win. One that may lack what it acknowledged needs this one as evidence, which is gone once it has left.
-        let is_ready = matched == self.own.tail().index && (whole || !leaves);
+        let is_ready = held == Some(self.own.tail().index) && (whole || !leaves);
         let next = match handover {
             Handover::Nobody => Handover::Holds(now),
             // A leave ends with `linger`. Nothing says how long an evicted one would stand still for an heir whose disk hangs.
@@ -652,7 +653,9 @@ impl<S: LogStore> Group<S> {
                 let near = m.node == me
                     || s.progress
                         .get(&m.node)
-                        .is_some_and(|p| !p.probing && p.matched >= begun && p.matched.0 + caught_up >= tail.0);
+                        .filter(|p| !p.probing)
+                        .and_then(Progress::held)
+                        .is_some_and(|held| held >= begun && held.0 + caught_up >= tail.0);
                 match current {
                     Some(v) => Some(*v),
                     None if near => {

@@ -1,7 +1,7 @@
 //! The own log: what is on disk, the promises beside it, and what follows from its entries. Everything that changes the log goes through
 //! here, so what is derived from it changes with it.
 
-use trireme_types::{Base, DecodeError, Entry, EntryKind, HardState, LogIndex, NodeId, Term, Uuid};
+use trireme_types::{Base, Choice, DecodeError, Entry, EntryKind, HardState, LogIndex, NodeId, Term, Uuid};
 
 use crate::cache::TailCache;
 use crate::chain::Chain;
@@ -14,8 +14,6 @@ pub(crate) struct OwnLog<S> {
     store: S,
     /// As it is saved, or will be with the next change that has to be: see [`promise_with_next`](OwnLog::promise_with_next).
     hard: HardState,
-    /// Of this life, or the saved one.
-    last_vote: (Term, NodeId),
     /// The state after the last entry, committed or not.
     tail: Chain,
     /// The driver has reported that the disk has everything up to here. Falls only with a truncation or a reset.
@@ -44,11 +42,6 @@ impl<S: LogStore> OwnLog<S> {
         let hard = store.hard_state();
         OwnLog {
             hard,
-            last_vote: if hard.voted_for == NodeId::default() {
-                (Term::ZERO, NodeId::default())
-            } else {
-                (hard.term, hard.voted_for)
-            },
             tail: Chain::default(),
             synced: store.synced(),
             landmarks: Landmarks::default(),
@@ -96,12 +89,24 @@ impl<S: LogStore> OwnLog<S> {
 
     /// The one that has its vote in that term; nil: nobody has.
     pub fn voted_for(&self) -> NodeId {
-        self.hard.voted_for
+        self.hard.voted_for()
     }
 
-    /// The newest vote that is known to have been given, and in which term: a later term is heard of without one. Nil: none is known.
-    pub fn last_vote(&self) -> (Term, NodeId) {
-        self.last_vote
+    /// The newest vote that was given: a later term is heard of without one.
+    pub fn last_vote(&self) -> Choice {
+        self.hard.vote
+    }
+
+    /// The one that this member left the decision to last.
+    pub fn entrusted(&self) -> Choice {
+        self.hard.entrusted
+    }
+
+    /// All voters have promised this term, and `to` is to decide in the next what is gone on with. On disk when this returns: a restart
+    /// forgets no more of it than of a vote.
+    pub fn entrust(&mut self, term: Term, to: NodeId) -> Result<(), StoreError> {
+        self.hard.entrusted = Choice { term, of: to };
+        self.save()
     }
 
     /// On disk when this returns, so that it may be said (rule 1).
@@ -113,9 +118,8 @@ impl<S: LogStore> OwnLog<S> {
     /// The same, where a save follows before anything is said.
     pub fn promise_with_next(&mut self, term: Term, to: NodeId) {
         self.hard.term = term;
-        self.hard.voted_for = to;
         if to != NodeId::default() {
-            self.last_vote = (term, to);
+            self.hard.vote = Choice { term, of: to };
         }
     }
 

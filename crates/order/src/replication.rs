@@ -23,7 +23,7 @@ use crate::{Append, Content, Envelope, LogStore, Phase};
 pub(crate) struct Progress {
     /// Next entry to send.
     pub next: LogIndex,
-    /// Known to be held (acknowledged in this term).
+    /// Acknowledged in this term. The peer may have lost its end since, as long as it has not `answered`.
     pub matched: LogIndex,
     /// The peer's log is not known to agree yet: one empty append at a time.
     pub probing: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Progress {
     pub snapshot_sent: Option<Timestamp>,
     /// Snapshots sent since it last acknowledged anything, or was linked: it may have reasons to refuse them.
     pub snapshots: u32,
-    /// It has acknowledged or refused something in this term, or asked to be let in: so it is known where its log ends.
+    /// It has acknowledged or refused something in this term since it was linked, or asked to be let in: so it is known where its log ends.
     pub answered: bool,
     /// It lacks what this arbitrator has dropped: nothing can be sent.
     pub beyond: bool,
@@ -74,6 +74,15 @@ impl Progress {
         }
     }
 
+    /// It has a new link, and may have lived anew since the one before.
+    pub fn relink(&mut self, now: Timestamp, next: LogIndex, full_until: LogIndex) {
+        self.heard = now;
+        self.answered = false;
+        self.snapshot_since = None;
+        self.snapshots = 0;
+        self.restart(next, full_until);
+    }
+
     /// Nothing sent before may be assumed to have arrived.
     pub fn restart(&mut self, next: LogIndex, full_until: LogIndex) {
         self.next = next;
@@ -85,6 +94,11 @@ impl Progress {
         self.full_until = full_until;
     }
 
+    /// Known to be held by the peer, as it is linked now.
+    pub fn held(&self) -> Option<LogIndex> {
+        self.answered.then_some(self.matched)
+    }
+
     /// Is it too early for another snapshot? Each of them costs an encoding of the whole state.
     pub fn rests_from_snapshots(&self, now: Timestamp) -> bool {
         let doublings = self.snapshots.saturating_sub(2).min(SNAPSHOT_DOUBLINGS_MAX);
@@ -92,9 +106,10 @@ impl Progress {
     }
 
     fn acknowledged(&mut self, index: LogIndex) {
+        let held = self.held().unwrap_or_default();
         self.answered = true;
         self.snapshots = 0;
-        self.matched = self.matched.max(index);
+        self.matched = held.max(index);
         while self.inflight.front().is_some_and(|(last, _)| *last <= index) {
             if let Some((_, bytes)) = self.inflight.pop_front() {
                 self.inflight_bytes -= bytes;
@@ -352,6 +367,7 @@ impl<S: LogStore> Group<S> {
         }
         p.answered = true;
         let next = LogIndex(prev_index.0.min(last.0.saturating_add(1)).max(1));
+        p.matched = p.matched.min(next.prev());
         p.restart(next.min(p.next), tail);
     }
 
@@ -732,5 +748,24 @@ impl<S: LogStore> Group<S> {
         }
         let entries = self.entries(index, 0).ok()?;
         entries.first().filter(|e| e.header.index == index).map(|e| e.header.seqno)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_peer_held_counts_over_a_new_link_once_it_has_said_so_again() {
+        let now = Timestamp::ZERO;
+        let mut p = Progress::new(LogIndex(1), LogIndex(9), now);
+        assert_eq!(p.held(), None);
+        p.acknowledged(LogIndex(9));
+        p.acknowledged(LogIndex(7));
+        assert_eq!(p.held(), Some(LogIndex(9)), "an older one came late");
+        p.relink(now, LogIndex(10), LogIndex(9));
+        assert_eq!(p.held(), None);
+        p.acknowledged(LogIndex(4));
+        assert_eq!(p.held(), Some(LogIndex(4)), "it has lost the end since");
     }
 }

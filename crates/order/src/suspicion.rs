@@ -85,18 +85,14 @@ pub(crate) struct Suspicion {
     recalled: BTreeMap<NodeId, (Term, LogIndex)>,
     /// The end of the branch that this member gave up last, because its only voter had not heard of it.
     given_up: Option<LogEnd>,
-    /// The one that was to decide what is gone on with.
-    entrusted: Option<Entrusted>,
+    /// How often the decision was left to the same one.
+    words: Option<Words>,
 }
 
-/// The decision was left to this one.
-struct Entrusted {
+/// The decision was left to this one so often, with a log that ended there.
+struct Words {
     to: NodeId,
-    /// Where its log ended then.
     log: LogEnd,
-    /// The promises were those of this term. It decides in the next.
-    term: Term,
-    /// So often, with this log.
     times: u32,
 }
 
@@ -112,24 +108,14 @@ const BY_HAND: &str = "force one node: SET GLOBAL wsrep_provider_options='pc.boo
                        in its start, stop it, set safe_to_bootstrap: 1 in its grastate.dat, and start it with galera_new_cluster";
 
 impl Suspicion {
-    fn note_entrusted(&mut self, to: NodeId, log: LogEnd, term: Term) {
-        let again = self.entrusted.as_ref().filter(|e| (e.to, e.log) == (to, log));
-        let times = again.map_or(0, |e| e.times) + 1;
-        self.entrusted = Some(Entrusted { to, log, term, times });
-    }
-
-    /// The one that this member left the decision to last.
-    pub fn entrusted(&self) -> Option<NodeId> {
-        self.entrusted.as_ref().map(|e| e.to)
-    }
-
-    /// The same, as long as it may decide for a member that is in `term`.
-    pub fn decides_in(&self, term: Term) -> Option<NodeId> {
-        self.entrusted.as_ref().filter(|e| term <= e.term.next()).map(|e| e.to)
+    fn note_word(&mut self, to: NodeId, log: LogEnd) {
+        let again = self.words.as_ref().filter(|w| (w.to, w.log) == (to, log));
+        let times = again.map_or(0, |w| w.times) + 1;
+        self.words = Some(Words { to, log, times });
     }
 
     fn has_declined(&self, node: NodeId, last: LogEnd) -> bool {
-        self.entrusted.as_ref().is_some_and(|e| (e.to, e.log) == (node, last) && e.times >= ENTRUSTED_MAX)
+        self.words.as_ref().is_some_and(|w| (w.to, w.log) == (node, last) && w.times >= ENTRUSTED_MAX)
     }
 
     pub fn note_given_up(&mut self, end: LogEnd) {
@@ -352,8 +338,12 @@ impl<S: LogStore> Group<S> {
                 format!("{} has the best log, and decides what is gone on with", self.names_of(&[log.node])),
             );
             self.become_follower(now, None);
-            self.suspicion.note_entrusted(log.node, log.last, term);
-            return self.send(log.node, Content::Entrust.in_term(branch, term));
+            self.suspicion.note_word(log.node, log.last);
+            let saved = self.own.entrust(term, log.node);
+            if self.worked(saved) {
+                self.send(log.node, Content::Entrust.in_term(branch, term));
+            }
+            return;
         }
         let me = self.me();
         let voter = match self.someone_here_to_bring_up(now) {

@@ -926,7 +926,7 @@ impl Cluster {
             }
             Content::Ack { index } => self.check_ack(slot, *term, *index),
             Content::VoteReply { granted: true, .. } => {
-                if hard.term > *term || (hard.term == *term && hard.voted_for == to) {
+                if hard.term > *term || (hard.term == *term && hard.voted_for() == to) {
                     Ok(())
                 } else {
                     Err(format!("grants {to} a vote in term {term} that is not on its disk ({hard:?})"))

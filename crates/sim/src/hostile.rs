@@ -359,7 +359,7 @@ impl Cluster {
             hearer: self.slots[slot].node,
             hearer_term: self.slots[slot].store().hard_state().term,
             acked: self.slots[liar].newest_ack(),
-            voted: (hard.term, hard.voted_for),
+            voted: (hard.term, hard.voted_for()),
         };
         // Also from a liar that was a member once. A newcomer's words count when it has been let in.
         let always = |h: &Harm| matches!(h, Harm::Weight | Harm::Branch | Harm::Count);

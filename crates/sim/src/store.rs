@@ -431,8 +431,8 @@ impl LogStore for FastStore {
         // Only from where no election leads: a member whose term was driven up gets a state in the others' term.
         let driven_up = self.hard.term.0 > state.term.0.saturating_add(1 << 20);
         assert!(state.term >= self.hard.term || driven_up, "the promised term goes back");
-        if state.term == self.hard.term && !self.hard.voted_for.0.is_nil() {
-            assert_eq!(state.voted_for, self.hard.voted_for, "a second vote in the same term");
+        if state.term == self.hard.term && !self.hard.voted_for().0.is_nil() {
+            assert_eq!(state.voted_for(), self.hard.voted_for(), "a second vote in the same term");
         }
         self.hard = state;
         Ok(())

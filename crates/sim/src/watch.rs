@@ -545,7 +545,7 @@ impl Cluster {
     pub(crate) fn has_promised(&self, slot: usize) -> bool {
         let s = &self.slots[slot];
         let hard = s.store().hard_state();
-        s.asked == Some((hard.voted_for, hard.term))
+        s.asked == Some((hard.voted_for(), hard.term))
     }
 
     /// All that the member in this place is in the middle of.

@@ -284,13 +284,22 @@ fn decode_modes(r: &mut Reader<'_>) -> Result<(Durability, Level), DecodeError> 
     if said && level <= Level::FIRST { Err(DecodeError::Invalid("group level")) } else { Ok((durability, level)) }
 }
 
+/// A member that was chosen, and in which term; nil: nobody was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Choice {
+    pub term: Term,
+    pub of: NodeId,
+}
+
 /// The state that must be on disk before a promise, in both durability modes (rule 1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HardState {
     /// Highest term promised or taken part in.
     pub term: Term,
-    /// To whom this member gave its vote in `term`; nil when to nobody.
-    pub voted_for: NodeId,
+    /// The newest vote that this member gave. A later term may have been heard of without one.
+    pub vote: Choice,
+    /// To whom this member left the decision last what is gone on with. All voters had promised that term; it decides in the next.
+    pub entrusted: Choice,
     /// Newest `Voters` entry known to be committed (rule 8).
     pub voters_committed: LogIndex,
     /// A position known to be committed; lazily updated, may lag.
@@ -298,6 +307,13 @@ pub struct HardState {
     /// The newest fork in the log, or its history before any. On disk before anything behind that fork is acknowledged. Outlives the log: nil
     /// only where there never was one, or where a build wrote it that did not know this field.
     pub branch: Uuid,
+}
+
+impl HardState {
+    /// To whom this member gave its vote in `term`; nil when to nobody.
+    pub fn voted_for(&self) -> NodeId {
+        if self.vote.term == self.term { self.vote.of } else { NodeId::default() }
+    }
 }
 
 #[cfg(test)]

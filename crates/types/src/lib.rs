@@ -15,7 +15,7 @@ mod printable;
 mod splitmix;
 
 pub use codec::{DecodeError, Reader, Writer};
-pub use entry::{Base, Entry, EntryHeader, EntryKind, HardState, SessionMark, Voter, VoterSet};
+pub use entry::{Base, Choice, Entry, EntryHeader, EntryKind, HardState, SessionMark, Voter, VoterSet};
 pub use ids::{
     Incarnation, LogIndex, NUMBER_MAX, NodeId, ProposalNumber, Seqno, Session, TERM_MAX, Term, Timestamp, Uuid, Weight,
 };

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use trireme_order::StoreError;
 use trireme_types::{
-    Base, EntryHeader, EntryKind, HardState, Incarnation, LogIndex, NodeId, Reader, Seqno, Term, Uuid, Writer,
+    Base, Choice, EntryHeader, EntryKind, HardState, Incarnation, LogIndex, NodeId, Reader, Seqno, Term, Uuid, Writer,
 };
 
 use crate::names;
@@ -404,7 +404,7 @@ impl Meta {
         w.u32(self.boot_id.len() as u32);
         w.uuid(self.history);
         w.u64(self.hard.term.0);
-        w.uuid(self.hard.voted_for.0);
+        w.uuid(self.hard.voted_for().0);
         w.u64(self.hard.voters_committed.0);
         w.u64(self.hard.committed.0);
         w.u64(self.synced.0);
@@ -416,6 +416,10 @@ impl Meta {
         w.u64(to.0);
         w.raw(self.boot_id.as_bytes());
         w.uuid(self.hard.branch);
+        for choice in [self.hard.vote, self.hard.entrusted] {
+            w.u64(choice.term.0);
+            w.uuid(choice.of.0);
+        }
         w.buf.resize(META_SLOT - 4, 0);
         let crc = crc32fast::hash(&w.buf);
         w.u32(crc);
@@ -448,13 +452,10 @@ impl Meta {
         let incarnation = Incarnation(r.u32().ok()?);
         let boot_len = r.u32().ok()? as usize;
         let history = r.uuid().ok()?;
-        let mut hard = HardState {
-            term: r.term().ok()?,
-            voted_for: NodeId(r.uuid().ok()?),
-            voters_committed: r.index().ok()?,
-            committed: r.index().ok()?,
-            branch: Uuid::NIL,
-        };
+        let term = r.term().ok()?;
+        let voted_for = NodeId(r.uuid().ok()?);
+        let voters_committed = r.index().ok()?;
+        let committed = r.index().ok()?;
         let synced = r.index().ok()?;
         let epoch = r.u64().ok()?;
         let number_limit = r.u64().ok()?;
@@ -462,7 +463,11 @@ impl Meta {
         let hole = (r.index().ok()?, r.index().ok()?);
         let boot_id = String::from_utf8(r.take(boot_len).ok()?.to_vec()).ok()?;
         // Zeros where a former build wrote it.
-        hard.branch = r.uuid().ok()?;
+        let branch = r.uuid().ok()?;
+        let mut choice = || Some(Choice { term: r.term().ok()?, of: NodeId(r.uuid().ok()?) });
+        let (saved, entrusted) = (choice()?, choice()?);
+        let vote = if voted_for.0.is_nil() { saved } else { Choice { term, of: voted_for } };
+        let hard = HardState { term, vote, entrusted, voters_committed, committed, branch };
         Some(Meta {
             sequence,
             node,
@@ -680,7 +685,8 @@ mod tests {
             history: Uuid([2; 16]),
             hard: HardState {
                 term: Term(9),
-                voted_for: NodeId(Uuid([3; 16])),
+                vote: Choice { term: Term(8), of: NodeId(Uuid([3; 16])) },
+                entrusted: Choice { term: Term(7), of: NodeId(Uuid([6; 16])) },
                 voters_committed: LogIndex(4),
                 committed: LogIndex(5),
                 branch: Uuid([4; 16]),

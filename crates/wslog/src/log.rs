@@ -517,14 +517,13 @@ impl<S: Storage> WriteSetLog<S> {
     /// missing.
     pub fn succeed(&mut self, failed: &WriteSetLog<S>) -> Result<Option<IndexRange>, StoreError> {
         let (before, here) = (failed.hard_state(), self.hard_state());
-        let promised = before.term > here.term || before.term == here.term && before.voted_for != here.voted_for;
-        let HardState { term, voted_for, .. } = if promised { before } else { here };
+        let HardState { term, vote, entrusted, .. } = if before.term >= here.term { before } else { here };
         // A log that lacks entries known to be committed is barred by these marks.
         let same = before.branch == here.branch;
         let mark = |before: LogIndex, here: LogIndex| if same { before.max(here) } else { before };
         let committed = mark(before.committed, here.committed);
         let voters_committed = mark(before.voters_committed, here.voters_committed);
-        let state = HardState { term, voted_for, voters_committed, committed, branch: before.branch };
+        let state = HardState { term, vote, entrusted, voters_committed, committed, branch: before.branch };
         if state != here {
             self.save_hard_state(state)?;
         }

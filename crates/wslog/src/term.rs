@@ -2,7 +2,7 @@
 //! do not believe each other (docs/protocol.md, section 2, *Trust*).
 
 use trireme_order::{StoreError, TERM_RAISED_MAX};
-use trireme_types::{HardState, NodeId, Term};
+use trireme_types::{HardState, Term};
 
 use crate::meta::{self, Found};
 use crate::storage::Storage;
@@ -28,6 +28,6 @@ pub fn raise_term<S: Storage>(storage: &S, term: Term) -> Result<Term, StoreErro
         return Err(StoreError::Refused(format!("the term is {before} already, and a promise is not taken back")));
     }
     file.secure()?;
-    file.save(|meta| meta.hard = HardState { term, voted_for: NodeId::default(), ..meta.hard })?;
+    file.save(|meta| meta.hard = HardState { term, ..meta.hard })?;
     Ok(before)
 }

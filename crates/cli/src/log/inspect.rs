@@ -116,7 +116,7 @@ fn meta_json(meta: &MetaInfo) -> Value {
         "incarnation": meta.incarnation.raw(),
         "history": meta.history.to_string(),
         "term": meta.hard.term.raw(),
-        "voted_for": meta.hard.voted_for.to_string(),
+        "voted_for": meta.hard.voted_for().to_string(),
         "committed": meta.hard.committed.raw(),
         "synced": meta.synced.raw(),
         "closed": meta.clean,

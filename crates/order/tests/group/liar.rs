@@ -171,7 +171,7 @@ impl World {
             Some(group) => {
                 let hard = group.store().hard_state();
                 let held = group.held_by(me).unwrap_or_default();
-                ((hard.term, held), (hard.term, hard.voted_for))
+                ((hard.term, held), (hard.term, hard.voted_for()))
             }
             None => ((Term::ZERO, LogIndex::ZERO), (Term::ZERO, NodeId::default())),
         };

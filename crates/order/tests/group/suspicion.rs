@@ -6,7 +6,9 @@ use std::time::Duration;
 use trireme_order::{
     Config, Content, Envelope, Event, JoinState, LogEnd, LogStore, MemStore, Message, Phase, Timeouts,
 };
-use trireme_types::{Entry, EntryKind, HardState, Incarnation, Level, LogIndex, Reader, Seqno, Uuid, VoterSet};
+use trireme_types::{
+    Base, Choice, Entry, EntryKind, HardState, Incarnation, Level, LogIndex, Reader, Seqno, Uuid, VoterSet,
+};
 
 use crate::net::*;
 
@@ -284,10 +286,8 @@ fn who_is_given_a_state_of_the_own_branch_by_the_one_that_it_entrusted_decides_a
     }
 }
 
-/// Swarm seed 88012437: the same of two voters. The other one had heard of the new term before it was given the state, and did not remember whom it had
-/// given its vote in the term before.
-#[test]
-fn a_voter_that_has_promised_the_one_that_entrusted_knows_its_voters_in_the_next_term_as_well() {
+/// Two voters have lost the ends of their logs, which the third member has: a state, and no vote and no data yet. Returned beside it.
+fn two_voters_without_the_end_of_the_third() -> (Net, Base) {
     let mut net = Net::cluster(2);
     for body in ["first", "second"] {
         net.propose(1, body);
@@ -303,10 +303,37 @@ fn a_voter_that_has_promised_the_one_that_entrusted_knows_its_voters_in_the_next
         net.restart(n, lost, 2, data);
     }
     net.restart_without_data(3, kept, 2);
+    (net, given)
+}
+
+/// Swarm seed 88012437: the same of two voters. The other one had heard of the new term before it was given the state, and did not remember whom it had
+/// given its vote in the term before.
+#[test]
+fn a_voter_that_has_promised_the_one_that_entrusted_knows_its_voters_in_the_next_term_as_well() {
+    let (mut net, given) = two_voters_without_the_end_of_the_third();
     assert_eq!(net.deliver_a_state_to(2), given);
     assert!(net.warned(1, "has the best log, and decides"));
     let log = net.nodes[&2].group.store();
     assert!(log.suspect().is_some() && !log.is_outdated());
+}
+
+/// The voter that entrusted, or the other one, is started again while the third decides, when it has heard of its term and got nothing yet.
+#[test]
+fn a_restart_forgets_neither_the_vote_nor_the_one_that_was_entrusted() {
+    for n in 1..=2 {
+        let (mut net, given) = two_voters_without_the_end_of_the_third();
+        net.deliver_until(|net| {
+            let hard = net.nodes[&n].group.store().hard_state();
+            (net.nodes[&3].group.status().sequencer == Some(node(3)) && hard.vote.term < hard.term).then_some(())
+        });
+        assert!(net.warned(1, "has the best log, and decides"));
+        let log = net.kill(n);
+        let data = end_of(&log);
+        net.restart(n, log, 3, data);
+        assert_eq!(net.deliver_a_state_to(n), given);
+        let log = net.nodes[&n].group.store();
+        assert!(log.suspect().is_some() && !log.is_outdated(), "node {n}");
+    }
 }
 
 /// A sequencer that was deposed has a longer log than the others, of an earlier term, and is too far behind to get theirs entry by entry. The
@@ -376,8 +403,8 @@ fn whoever_made_a_branch_for_a_voter_that_never_heard_of_it_goes_back() {
     third.set_suspect(Some(fork.index.prev())).unwrap();
     logs[2] = third;
     for (n, log) in (1..=3).zip(&mut logs) {
-        let (term, voted_for) = (fork.term, node(3));
-        let hard = HardState { term, voted_for, voters_committed: before, committed: before, ..log.hard_state() };
+        let (term, vote) = (fork.term, Choice { term: fork.term, of: node(3) });
+        let hard = HardState { term, vote, voters_committed: before, committed: before, ..log.hard_state() };
         log.save_hard_state(hard).unwrap();
         net.restart(n, log.clone(), 3, Seqno(0));
     }

@@ -23,7 +23,7 @@ fn stopped(n: u8) -> (Net, Vec<MemStore>, Seqno) {
 }
 
 fn drive_up(store: &mut MemStore, term: Term) {
-    let hard = HardState { term, voted_for: Default::default(), ..store.hard_state() };
+    let hard = HardState { term, ..store.hard_state() };
     store.save_hard_state(hard).unwrap();
 }
 
@@ -329,7 +329,7 @@ fn a_state_that_comes_late_takes_no_promise_back() {
     let end = LogEnd { term: group.store().term_at(last).unwrap(), index: last };
     group.handle_message(now, node(candidate), Content::Vote { last: end, transfer: true }.in_term(HISTORY, LIMIT));
     let promised = group.store().hard_state();
-    assert_eq!((promised.term, promised.voted_for), (LIMIT, node(candidate)));
+    assert_eq!((promised.term, promised.voted_for()), (LIMIT, node(candidate)));
     group.handle_message(now, node(seq), Message::Snapshot { term, lineage: Lineage::default(), base: Box::new(base) });
     assert_eq!(group.store().hard_state(), promised);
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use trireme_order::{DiskFault, LogStore, StoreError};
-use trireme_types::{Base, Entry, HardState, Incarnation, LogIndex, NodeId, Seqno, Term, Uuid};
+use trireme_types::{Base, Choice, Entry, HardState, Incarnation, LogIndex, NodeId, Seqno, Term, Uuid};
 use trireme_wslog::{DirStorage, Options, Trim, WriteSetLog, WriteWatch};
 
 use crate::support::dir::Dir;
@@ -70,7 +70,7 @@ fn keeps_entries_promises_and_identity_over_reopening() {
         (1..=300).map(|i| entry(i, 1, if i % 50 == 0 { 100_000 } else { 100 + i as usize })).collect();
     let hard = HardState {
         term: Term(7),
-        voted_for: NODE,
+        vote: Choice { term: Term(7), of: NODE },
         voters_committed: LogIndex(1),
         committed: LogIndex(2),
         ..HardState::default()

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use trireme_order::LogStore;
-use trireme_types::{Base, Entry, HardState, Incarnation, LogIndex, NodeId, Seqno, Term, Uuid};
+use trireme_types::{Base, Choice, Entry, HardState, Incarnation, LogIndex, NodeId, Seqno, Term, Uuid};
 use trireme_wslog::{DirStorage, KEY_BYTES, LogKeys, OpenReport, Options, WriteSetLog, inspect};
 
 use crate::support::dir::Dir;
@@ -110,7 +110,7 @@ fn it_goes_on_in_the_current_format_with_everything_that_it_held() {
             assert_eq!((log.node_id(), log.incarnation()), (NODE, Incarnation(7)));
             let hard = HardState {
                 term: Term(2),
-                voted_for: NODE,
+                vote: Choice { term: Term(2), of: NODE },
                 voters_committed: LogIndex(1),
                 committed: LogIndex(2),
                 ..HardState::default()

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use trireme_order::{LogStore, StoreError};
 use trireme_types::{
-    Base, Durability, Entry, EntryHeader, EntryKind, HardState, LogIndex, NodeId, ProposalNumber, Seqno, Session,
-    SplitMix, Term, Uuid,
+    Base, Choice, Durability, Entry, EntryHeader, EntryKind, HardState, LogIndex, NodeId, ProposalNumber, Seqno,
+    Session, SplitMix, Term, Uuid,
 };
 use trireme_wslog::{Faults, KEY_BYTES, LogKeys, OpenReport, Options, SimDisk, SyncTicket, Trim, WriteSetLog};
 
@@ -449,7 +449,8 @@ impl World {
                 self.counter += 1;
                 let state = HardState {
                     term: Term(self.counter),
-                    voted_for: NODE,
+                    vote: Choice { term: Term(self.counter), of: NODE },
+                    entrusted: Choice { term: Term(self.counter - 1), of: NODE },
                     voters_committed: LogIndex(self.counter),
                     committed: LogIndex(self.counter),
                     branch: Uuid([self.counter as u8; 16]),
