@@ -556,6 +556,12 @@ pub const LINES: &[Line] = &[
     ),
     ours(
         Topic::Vote,
+        &["Vote over ", " waits for ", "those that failed are the last that serve"],
+        "A write set failed on the last servers that take clients, and the others do not say how it went there: they are copied, backed up or catch up.",
+        "End the backup or the copy there (a lock, `wsrep_desync`), or stop those servers.",
+    ),
+    ours(
+        Topic::Vote,
         &["Failed to apply write set ", "; leaving the group"],
         "A write set of the group cannot be applied here, so the data differ or the disk fails.",
         "Look at the server's error before it. Restart for a full copy.",

@@ -390,7 +390,7 @@ impl<S: LogStore> Group<S> {
         let by_another = || vote.term.next() == term && vote.of != self.me() && base.voters.contains(vote.of);
         base.voters.contains(from)
             || (vote.term, vote.of) == (term, from)
-            || (entrusted.term.next(), entrusted.of) == (term, from)
+            || entrusted.of == from && (entrusted.term..=entrusted.term.next()).contains(&term)
             || by_another()
     }
 

@@ -117,6 +117,10 @@ impl<S: LogStore> OwnLog<S> {
 
     /// The same, where a save follows before anything is said.
     pub fn promise_with_next(&mut self, term: Term, to: NodeId) {
+        // A term of another history, or of one that somebody has driven up.
+        if term < self.hard.term {
+            self.hard.entrusted = Choice::default();
+        }
         self.hard.term = term;
         if to != NodeId::default() {
             self.hard.vote = Choice { term, of: to };
@@ -467,6 +471,21 @@ mod tests {
             reread(&mut own);
             assert!(!barred(&own) && own.store().suspect().is_none(), "{begins}");
         }
+    }
+
+    #[test]
+    fn a_vote_outlives_a_term_without_one_and_who_was_entrusted_the_terms_of_that_history() {
+        let [voter, decides] = [1, 2].map(|n| NodeId(Uuid([n; 16])));
+        let mut own = log();
+        own.promise(Term(5), voter).unwrap();
+        own.entrust(Term(5), decides).unwrap();
+        own.promise(Term(6), NodeId::default()).unwrap();
+        let mut own = OwnLog::new(own.into_store());
+        assert_eq!((own.term(), own.voted_for()), (Term(6), NodeId::default()));
+        assert_eq!(own.last_vote(), Choice { term: Term(5), of: voter });
+        assert_eq!(own.entrusted(), Choice { term: Term(5), of: decides });
+        own.promise(Term(2), voter).unwrap();
+        assert_eq!((own.term(), own.voted_for(), own.entrusted()), (Term(2), voter, Choice::default()));
     }
 
     #[test]

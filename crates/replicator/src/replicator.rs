@@ -220,6 +220,24 @@ enum Clients {
     Taken,
 }
 
+/// A vote without a result.
+#[derive(Debug)]
+struct VoteWatch {
+    seen: Timestamp,
+    /// It may be dismissed, and no end was proposed since.
+    since: Timestamp,
+    /// Its end was proposed: those that have failed are about to leave.
+    ends: bool,
+    /// The log says for whom it waits.
+    told: bool,
+}
+
+impl VoteWatch {
+    fn new(now: Timestamp) -> VoteWatch {
+        VoteWatch { seen: now, since: now, ends: false, told: false }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Replicator {
@@ -265,8 +283,7 @@ pub struct Replicator {
     speak: bool,
     /// The newest committed position that the others were told.
     reported: Seqno,
-    /// Votes without a result, and since when they were seen, or a result was last asked for.
-    votes_since: BTreeMap<Seqno, Timestamp>,
+    votes: BTreeMap<Seqno, VoteWatch>,
     /// Members that lost a vote and have not left yet, in the life in which they did: their data are not the group's.
     outvoted: Vec<(NodeId, Incarnation)>,
     /// When those that are waited for were last looked at.
@@ -310,7 +327,7 @@ impl Replicator {
             disowned: false,
             speak: false,
             reported: Seqno::ZERO,
-            votes_since: BTreeMap::new(),
+            votes: BTreeMap::new(),
             outvoted: Vec::new(),
             hurried: Timestamp::ZERO,
             effects: VecDeque::new(),
@@ -448,7 +465,7 @@ impl Replicator {
         self.base = base;
         self.branch = branch;
         self.delivered = base.seqno;
-        self.votes_since.clear();
+        self.votes.clear();
         self.emit(Effect::Evictions);
         let fits = |p: &Position| p.history == base.history && p.seqno >= base.seqno;
         let gap = match &mut self.feed {
@@ -674,7 +691,7 @@ impl Replicator {
                 roster::Effect::Evictions => self.emit(Effect::Evictions),
                 roster::Effect::VoteBegun { seqno } => {
                     // After a dismissal it has its whole time once more.
-                    self.votes_since.remove(&seqno);
+                    self.votes.remove(&seqno);
                     self.on_vote_begun(seqno);
                 }
                 roster::Effect::VoteDone { seqno, winner, losers } => {
@@ -890,7 +907,7 @@ impl Replicator {
             self.clients = Clients::Refused;
         }
         // Nobody could answer meanwhile: an open vote has its whole time once more.
-        self.votes_since.clear();
+        self.votes.clear();
         self.on_abandoned();
         was
     }
@@ -1529,27 +1546,12 @@ impl Replicator {
             return;
         }
         self.hurried = now;
-        let open = self.roster.open_votes();
-        self.votes_since.retain(|seqno, _| open.contains(seqno));
-        for seqno in &open {
-            self.votes_since.entry(*seqno).or_insert(now);
-        }
+        self.watch_votes(now);
         self.vote_again();
         if !sight.orders {
             return;
         }
-        let late: Vec<Seqno> = self
-            .votes_since
-            .iter()
-            .filter(|(_, since)| now.since(**since) > self.bounds.vote_patience)
-            .map(|(s, _)| *s)
-            .filter(|seqno| self.roster.dismissal_spares_data(*seqno, &self.outvoted))
-            .collect();
-        for seqno in late {
-            // Below the level from which on it names who failed, a second one that is on its way would end a vote that begins anew behind the first.
-            self.votes_since.insert(seqno, now);
-            self.emit(Effect::Propose(self.roster.closing(seqno)));
-        }
+        self.end_votes(now);
         if sight.index_large {
             for (node, seqno) in self.roster.laggards(self.bounds.lag_min) {
                 let message = AppMessage::Lagging { node, seqno };
@@ -1560,6 +1562,42 @@ impl Replicator {
                     self.emit(Effect::Propose(message));
                 }
             }
+        }
+    }
+
+    /// The time of a vote begins when it may be dismissed.
+    fn watch_votes(&mut self, now: Timestamp) {
+        let open = self.roster.open_votes();
+        self.votes.retain(|seqno, _| open.contains(seqno));
+        for seqno in open {
+            let vote = self.votes.entry(seqno).or_insert(VoteWatch::new(now));
+            let told = now.since(vote.seen) > self.bounds.vote_patience;
+            if self.roster.may_be_dismissed(seqno, &[], &self.outvoted) {
+                continue;
+            }
+            vote.since = now;
+            if told && !std::mem::replace(&mut vote.told, true) {
+                let silent = self.roster.silent_in(seqno).join(", ");
+                self.log(
+                    Severity::Warn,
+                    format!("Vote over {seqno} waits for {silent}: those that failed are the last that serve"),
+                );
+            }
+        }
+    }
+
+    fn end_votes(&mut self, now: Timestamp) {
+        let is_late = |(_, vote): &(&Seqno, &VoteWatch)| now.since(vote.since) > self.bounds.vote_patience;
+        let late: Vec<Seqno> = self.votes.iter().filter(is_late).map(|(seqno, _)| *seqno).collect();
+        for seqno in late {
+            let others: Vec<Seqno> =
+                self.votes.iter().filter(|(s, vote)| **s != seqno && vote.ends).map(|(s, _)| *s).collect();
+            if !self.roster.may_be_dismissed(seqno, &others, &self.outvoted) {
+                continue;
+            }
+            // Below the level from which on it names who failed, a second one that is on its way would end a vote that begins anew behind the first.
+            self.votes.insert(seqno, VoteWatch { ends: true, ..VoteWatch::new(now) });
+            self.emit(Effect::Propose(self.roster.closing(seqno)));
         }
     }
 

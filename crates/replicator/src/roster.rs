@@ -228,13 +228,30 @@ impl Roster {
         AppMessage::CloseVote { seqno, as_of: self.waits_for_all().then(|| self.open_vote(seqno)) }
     }
 
-    /// Does a member that is known to have data stay when those that failed at `seqno` leave? `outvoted` leave anyway.
-    pub fn dismissal_spares_data(&self, seqno: Seqno, outvoted: &[(NodeId, Incarnation)]) -> bool {
+    /// May those that failed at `seqno` leave? One that is known to have data has to stay. If it is a donor or catches up, and nobody stays who takes
+    /// clients, it is waited for: it answers when it is copied or backed up. `outvoted`, and those that failed at `ending`, leave anyway.
+    pub fn may_be_dismissed(&self, seqno: Seqno, ending: &[Seqno], outvoted: &[(NodeId, Incarnation)]) -> bool {
         let failed = self.failed_at(seqno);
-        let stays = |m: &MemberState| !failed.contains(&m.node) && !outvoted.contains(&(m.node, m.incarnation));
+        let leaving: Vec<NodeId> = ending.iter().flat_map(|seqno| self.failed_at(*seqno)).collect();
+        let stays = |m: &&MemberState| {
+            let leaves = failed.contains(&m.node) || leaving.contains(&m.node);
+            !leaves && !outvoted.contains(&(m.node, m.incarnation))
+        };
+        let staying: Vec<&MemberState> = self.members.iter().filter(stays).collect();
+        if staying.iter().any(|m| self.counted(m)) {
+            let serve = |m: &MemberState| self.counted(m) && m.state == NodeState::Synced;
+            // One that was to serve a copy took clients before, and does so after it.
+            let served = |m: &MemberState| (serve(m) || m.state == NodeState::Donor) && failed.contains(&m.node);
+            return staying.iter().any(|m| serve(m)) || !self.members.iter().any(served);
+        }
         // A joiner that has not said that it lacks data waits for no more than a script.
-        let has_data = |m: &MemberState| self.counted(m) || m.state == NodeState::Joiner && self.is_asked(m);
-        self.members.iter().any(|m| has_data(m) && stays(m))
+        staying.iter().any(|m| m.state == NodeState::Joiner && self.is_asked(m))
+    }
+
+    /// Those whose answer the vote on `seqno` lacks.
+    pub fn silent_in(&self, seqno: Seqno) -> Vec<String> {
+        let answered = |m: &MemberState| self.voted(m.node, seqno).is_some();
+        self.members.iter().filter(|m| self.is_asked(m) && !answered(m)).map(|m| self.label(m.node)).collect()
     }
 
     pub fn decided(&self, seqno: Seqno) -> Option<ErrorClass> {

@@ -750,6 +750,7 @@ fn a_vote_that_begins_anew_after_a_dismissal_has_its_whole_time() {
     s.view(8, &[2, 3, 1]);
     for n in 1..=3 {
         s.say(n, AppMessage::Joined);
+        s.say(n, AppMessage::Synced);
     }
     let closes = |s: &mut Subject, second: u64| {
         let said = s.tick_as(Timestamp::ZERO.after(Duration::from_secs(second)), &[], true);
@@ -771,6 +772,58 @@ fn a_vote_that_begins_anew_after_a_dismissal_has_its_whole_time() {
     assert_eq!(closes(&mut s, 200), 0);
     assert_eq!(closes(&mut s, 209), 0);
     assert_eq!(closes(&mut s, 211), 1);
+}
+
+/// Three servers that take clients, of which the second begins a backup. Beside it: which votes it ends in that second.
+fn one_is_backed_up() -> (Subject, impl Fn(&mut Subject, u64) -> Vec<Seqno>) {
+    let mut s = back(&[]);
+    s.replicator.handle_level(Level::WAITS_FOR_ALL);
+    s.view(8, &[2, 3, 1]);
+    for n in 1..=3 {
+        s.say(n, AppMessage::Joined);
+        s.say(n, AppMessage::Synced);
+    }
+    s.say(2, AppMessage::Desync);
+    s.replicator.handle_ordered(LogIndex(40), Seqno(10), false);
+    let ends = |s: &mut Subject, second: u64| {
+        let said = s.tick_as(Timestamp::ZERO.after(Duration::from_secs(second)), &[], true);
+        let end = |m: AppMessage| if let AppMessage::CloseVote { seqno, .. } = m { Some(seqno) } else { None };
+        proposes(&said).into_iter().filter_map(end).collect()
+    };
+    (s, ends)
+}
+
+/// It stands still while it is copied or backed up, and is the only one that would stay.
+#[test]
+fn a_vote_waits_for_a_donor_rather_than_take_the_last_server_from_the_clients() {
+    let (mut s, ends) = one_is_backed_up();
+    s.say(3, vote(9, 77));
+    assert_eq!(ends(&mut s, 100), []);
+    assert_eq!(ends(&mut s, 111), [Seqno(9)], "the first serves on");
+    s.say(1, vote(9, 78));
+    for second in [125, 140, 1000] {
+        assert_eq!(ends(&mut s, second), [], "it is backed up for as long as that takes");
+    }
+    // One of those that failed is to serve a copy meanwhile.
+    s.say(1, AppMessage::Desync);
+    assert_eq!(ends(&mut s, 1002), []);
+    s.say(2, AppMessage::Resync);
+    assert_eq!(ends(&mut s, 1020), [], "it catches up");
+    s.say(2, AppMessage::Synced);
+    assert_eq!(ends(&mut s, 1021), [], "it may be about to say how it went");
+    assert_eq!(ends(&mut s, 1032), [Seqno(9)], "it says nothing");
+}
+
+/// Each of two votes alone would leave a server to the clients.
+#[test]
+fn two_votes_that_end_together_do_not_take_all_servers_from_the_clients() {
+    let (mut s, ends) = one_is_backed_up();
+    s.say(3, vote(9, 77));
+    s.say(1, vote(9, 0));
+    s.say(1, vote(10, 77));
+    assert_eq!(ends(&mut s, 100), []);
+    assert_eq!(ends(&mut s, 111), [Seqno(9)]);
+    assert_eq!(ends(&mut s, 113), [], "the first is on its way");
 }
 
 /// All that are known to have data failed alike, or have lost a vote. The others may have none.
