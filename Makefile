@@ -4,7 +4,7 @@
 #   make down                 stop them and remove their files
 #   make check                format, lints, the documents' links, commands and English, licences, sources, advisories (fast)
 #   make sbom                 a bill of materials of what is installed, as CycloneDX
-#   make test                 every kind of test: 35 to 40 minutes from a cold clone on two cores
+#   make test                 every kind of test: about 45 minutes from a cold clone on two cores
 #   make test MARIADB=11.8    MariaDB's own suites of another series, in a Debian that has it, with Galera and with ours (root, a mirror) [SUITE=…]
 #   make test-all            all of that in its long form: hours; before a release
 #   make sim [SEEDS=100000]   the simulator over more seeds, about twenty minutes on two cores
