@@ -81,9 +81,9 @@ mod tests {
     fn slices_are_short_while_the_backlog_is_long_and_nothing_else_changes() {
         let others = |a: &libc::sched_attr| (a.sched_policy, a.sched_flags, a.sched_nice, a.sched_priority);
         let before = attributes().unwrap();
-        // A kernel before 6.12 tells no slices.
-        let short = if before.sched_runtime == 0 { 0 } else { SLICE_NS };
         let usual = before.sched_runtime;
+        // A kernel before 6.12 tells no slices.
+        let short = if usual == 0 || !is_fair(&before) { usual } else { SLICE_NS };
         let mut prompt = Prompt::begin();
         let backlogs = [(BEHIND, usual), (BEHIND + 1, short), (1, short), (0, usual), (1, usual), (BEHIND + 1, short)];
         for (backlog, slice) in backlogs {

@@ -557,7 +557,7 @@ pub const LINES: &[Line] = &[
     ours(
         Topic::Vote,
         &["Vote over ", " waits for ", "those that failed are the last that serve"],
-        "A write set failed on the last servers that take clients, and the others do not say how it went there: they are copied, backed up or catch up.",
+        "A write set failed on the last servers that take clients. The others are copied, backed up or catch up, and have not answered.",
         "End the backup or the copy there (a lock, `wsrep_desync`), or stop those servers.",
     ),
     ours(
