@@ -386,11 +386,11 @@ impl<S: LogStore> Group<S> {
     /// Does the one that orders in `term` do that as one of the voters that `base` names, or by a promise of this member: given to it, or to one of
     /// these in the term before, who may have entrusted it?
     fn orders_by_voters_of(&self, base: &Base, from: NodeId, term: Term) -> bool {
-        let (vote, entrusted) = (self.own.last_vote(), self.own.entrusted());
+        let vote = self.own.last_vote();
         let by_another = || vote.term.next() == term && vote.of != self.me() && base.voters.contains(vote.of);
         base.voters.contains(from)
             || (vote.term, vote.of) == (term, from)
-            || entrusted.of == from && (entrusted.term..=entrusted.term.next()).contains(&term)
+            || self.own.entrusted_in(term) == Some(from)
             || by_another()
     }
 

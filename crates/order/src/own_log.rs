@@ -97,9 +97,15 @@ impl<S: LogStore> OwnLog<S> {
         self.hard.vote
     }
 
-    /// The one that this member left the decision to last.
-    pub fn entrusted(&self) -> Choice {
-        self.hard.entrusted
+    /// The one that this member left the decision to last. Nil: nobody.
+    pub fn entrusted(&self) -> NodeId {
+        self.hard.entrusted.of
+    }
+
+    /// The same, if it may decide in `term`: that of the promises, or the next.
+    pub fn entrusted_in(&self, term: Term) -> Option<NodeId> {
+        let Choice { term: promised, of } = self.hard.entrusted;
+        Some(of).filter(|of| *of != NodeId::default() && (promised..=promised.next()).contains(&term))
     }
 
     /// All voters have promised this term, and `to` is to decide in the next what is gone on with. On disk when this returns: a restart
@@ -483,9 +489,11 @@ mod tests {
         let mut own = OwnLog::new(own.into_store());
         assert_eq!((own.term(), own.voted_for()), (Term(6), NodeId::default()));
         assert_eq!(own.last_vote(), Choice { term: Term(5), of: voter });
-        assert_eq!(own.entrusted(), Choice { term: Term(5), of: decides });
+        assert_eq!(own.store().hard_state().entrusted, Choice { term: Term(5), of: decides });
+        assert_eq!([4, 5, 6, 7].map(|n| own.entrusted_in(Term(n)).is_some()), [false, true, true, false]);
         own.promise(Term(2), voter).unwrap();
-        assert_eq!((own.term(), own.voted_for(), own.entrusted()), (Term(2), voter, Choice::default()));
+        assert_eq!((own.term(), own.voted_for(), own.entrusted()), (Term(2), voter, NodeId::default()));
+        assert_eq!(own.entrusted_in(Term::ZERO), None, "nobody");
     }
 
     #[test]

@@ -162,10 +162,8 @@ impl<S: LogStore> Group<S> {
     /// The one that this member follows, has promised its vote in the present term, or left the decision to: it vouches for that one.
     pub(crate) fn vouches_for(&self) -> Option<NodeId> {
         let promised = Some(self.own.voted_for()).filter(|n| *n != NodeId::default() && *n != self.me());
-        // It may decide for a member that has got no further than its term.
-        let entrusted = self.own.entrusted();
-        let decides = !entrusted.of.0.is_nil() && self.own.term() <= entrusted.term.next() && !self.is_inside();
-        self.sequencer().or(promised).or_else(|| decides.then_some(entrusted.of))
+        let decides = || self.own.entrusted_in(self.own.term()).filter(|_| !self.is_inside());
+        self.sequencer().or(promised).or_else(decides)
     }
 
     /// Of this cluster, as far as the log here and those whom it remembers can say?
@@ -238,7 +236,7 @@ impl<S: LogStore> Group<S> {
             && done.sessions.iter().all(|(n, mark)| theirs.get(n).is_some_and(|newer| newer >= mark));
         // The own line says little: everybody that is linked knows the name of this node. A log that knows nobody else may have lost the
         // end, by which this member itself, or a person here, chose whoever offers the state to decide what is gone on with.
-        let chosen = self.own.entrusted().of == from || self.has_passed_word_to(from);
+        let chosen = self.own.entrusted() == from || self.has_passed_word_to(from);
         let tells = chosen || self.own.tail().sessions.keys().any(|n| *n != self.me());
         !self.standing().is_doubled() && beyond && may_follow(lineage) && may_follow(&base.lineage) && has_all && tells
     }

@@ -1571,12 +1571,12 @@ impl Replicator {
         self.votes.retain(|seqno, _| open.contains(seqno));
         for seqno in open {
             let vote = self.votes.entry(seqno).or_insert(VoteWatch::new(now));
-            let told = now.since(vote.seen) > self.bounds.vote_patience;
             if self.roster.may_be_dismissed(seqno, &[], &self.outvoted) {
                 continue;
             }
             vote.since = now;
-            if told && !std::mem::replace(&mut vote.told, true) {
+            let overdue = now.since(vote.seen) > self.bounds.vote_patience;
+            if overdue && !std::mem::replace(&mut vote.told, true) {
                 let silent = self.roster.silent_in(seqno).join(", ");
                 self.log(
                     Severity::Warn,

@@ -232,11 +232,9 @@ impl Roster {
     /// clients, it is waited for: it answers when it is copied or backed up. `outvoted`, and those that failed at `ending`, leave anyway.
     pub fn may_be_dismissed(&self, seqno: Seqno, ending: &[Seqno], outvoted: &[(NodeId, Incarnation)]) -> bool {
         let failed = self.failed_at(seqno);
-        let leaving: Vec<NodeId> = ending.iter().flat_map(|seqno| self.failed_at(*seqno)).collect();
-        let stays = |m: &&MemberState| {
-            let leaves = failed.contains(&m.node) || leaving.contains(&m.node);
-            !leaves && !outvoted.contains(&(m.node, m.incarnation))
-        };
+        let leaving: Vec<NodeId> =
+            ending.iter().flat_map(|seqno| self.failed_at(*seqno)).chain(failed.clone()).collect();
+        let stays = |m: &&MemberState| !leaving.contains(&m.node) && !outvoted.contains(&(m.node, m.incarnation));
         let staying: Vec<&MemberState> = self.members.iter().filter(stays).collect();
         if staying.iter().any(|m| self.counted(m)) {
             let serve = |m: &MemberState| self.counted(m) && m.state == NodeState::Synced;

@@ -743,6 +743,13 @@ fn who_is_back_answers_as_its_data_are_and_asks_about_what_it_failed_at() {
     assert_eq!(closed, [Effect::Contradicted { seqno: Seqno(5), held: ErrorClass(77) }]);
 }
 
+/// The votes whose end it proposes in that second, as the member that orders.
+fn ends(s: &mut Subject, second: u64) -> Vec<Seqno> {
+    let said = s.tick_as(Timestamp::ZERO.after(Duration::from_secs(second)), &[], true);
+    let end = |m: AppMessage| if let AppMessage::CloseVote { seqno, .. } = m { Some(seqno) } else { None };
+    proposes(&said).into_iter().filter_map(end).collect()
+}
+
 /// Those who have not got there yet have their time from there on, not what is left of that of the vote before.
 #[test]
 fn a_vote_that_begins_anew_after_a_dismissal_has_its_whole_time() {
@@ -752,10 +759,7 @@ fn a_vote_that_begins_anew_after_a_dismissal_has_its_whole_time() {
         s.say(n, AppMessage::Joined);
         s.say(n, AppMessage::Synced);
     }
-    let closes = |s: &mut Subject, second: u64| {
-        let said = s.tick_as(Timestamp::ZERO.after(Duration::from_secs(second)), &[], true);
-        proposes(&said).into_iter().filter(|m| matches!(m, AppMessage::CloseVote { .. })).count()
-    };
+    let closes = |s: &mut Subject, second| ends(s, second).len();
     s.replicator.handle_ordered(LogIndex(40), Seqno(9), false);
     s.say(2, vote(9, 77));
     assert_eq!(closes(&mut s, 100), 0);
@@ -774,8 +778,8 @@ fn a_vote_that_begins_anew_after_a_dismissal_has_its_whole_time() {
     assert_eq!(closes(&mut s, 211), 1);
 }
 
-/// Three servers that take clients, of which the second begins a backup. Beside it: which votes it ends in that second.
-fn one_is_backed_up() -> (Subject, impl Fn(&mut Subject, u64) -> Vec<Seqno>) {
+/// Three servers that take clients, of which the second begins a backup.
+fn one_is_backed_up() -> Subject {
     let mut s = back(&[]);
     s.replicator.handle_level(Level::WAITS_FOR_ALL);
     s.view(8, &[2, 3, 1]);
@@ -785,18 +789,13 @@ fn one_is_backed_up() -> (Subject, impl Fn(&mut Subject, u64) -> Vec<Seqno>) {
     }
     s.say(2, AppMessage::Desync);
     s.replicator.handle_ordered(LogIndex(40), Seqno(10), false);
-    let ends = |s: &mut Subject, second: u64| {
-        let said = s.tick_as(Timestamp::ZERO.after(Duration::from_secs(second)), &[], true);
-        let end = |m: AppMessage| if let AppMessage::CloseVote { seqno, .. } = m { Some(seqno) } else { None };
-        proposes(&said).into_iter().filter_map(end).collect()
-    };
-    (s, ends)
+    s
 }
 
 /// It stands still while it is copied or backed up, and is the only one that would stay.
 #[test]
 fn a_vote_waits_for_a_donor_rather_than_take_the_last_server_from_the_clients() {
-    let (mut s, ends) = one_is_backed_up();
+    let mut s = one_is_backed_up();
     s.say(3, vote(9, 77));
     assert_eq!(ends(&mut s, 100), []);
     assert_eq!(ends(&mut s, 111), [Seqno(9)], "the first serves on");
@@ -817,7 +816,7 @@ fn a_vote_waits_for_a_donor_rather_than_take_the_last_server_from_the_clients() 
 /// Each of two votes alone would leave a server to the clients.
 #[test]
 fn two_votes_that_end_together_do_not_take_all_servers_from_the_clients() {
-    let (mut s, ends) = one_is_backed_up();
+    let mut s = one_is_backed_up();
     s.say(3, vote(9, 77));
     s.say(1, vote(9, 0));
     s.say(1, vote(10, 77));
@@ -835,10 +834,7 @@ fn a_vote_is_not_dismissed_while_that_would_take_the_last_data() {
     for n in 1..=3 {
         s.say(n, AppMessage::Joined);
     }
-    let closes = |s: &mut Subject, second: u64| {
-        let said = s.tick_as(Timestamp::ZERO.after(Duration::from_secs(second)), &[], true);
-        proposes(&said).iter().any(|m| matches!(m, AppMessage::CloseVote { seqno: Seqno(9), .. }))
-    };
+    let closes = |s: &mut Subject, second| ends(s, second).contains(&Seqno(9));
     s.replicator.handle_ordered(LogIndex(40), Seqno(9), false);
     // The third loses, and has not left yet.
     for (n, class) in [(1, 77), (2, 77), (3, 78), (4, 77)] {

@@ -388,13 +388,7 @@ fn with_gtid_mode_nodes_that_return_together_do_not_wait_for_each_other() {
     let cluster = Cluster::new(2);
     let hosts = cluster.start();
     let kept = kill(&cluster.sites, hosts);
-    let position = |t: &Tables| t.gtid();
-    let mut back: Vec<_> = kept
-        .into_iter()
-        .zip(0..)
-        .map(|(t, site)| (position(&t), t, site))
-        .map(|(at, t, site)| cluster.host(site, t, Some(at), ""))
-        .collect();
+    let mut back = cluster.hosts(kept, "");
     back.iter().for_each(|host| host.lock().gtid_mode = true);
     cluster.connect_all(&mut back);
     for host in &back {
