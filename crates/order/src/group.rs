@@ -558,8 +558,8 @@ impl<S: LogStore> Group<S> {
         withdrawn.into_iter().map(|number| (session, number)).collect()
     }
 
-    /// Give up everything proposed and not delivered: a new session begins (rules 22, 23). A proposal that was
-    /// given up may still be ordered, and then arrives under its old session.
+    /// Give up everything proposed and not delivered, or not heard of by the application: a new session begins (rules 22, 23). A proposal that
+    /// was given up may still be ordered, and then arrives under its old session.
     pub fn abandon_pending(&mut self) {
         self.input(Self::give_up_pending);
     }
@@ -567,7 +567,7 @@ impl<S: LogStore> Group<S> {
     fn give_up_pending(&mut self) {
         if self.is(Mutant::SessionKept) {
             self.proposals.withdraw(true);
-        } else if !self.proposals.is_empty() {
+        } else {
             self.proposals.give_up();
         }
     }

@@ -59,10 +59,6 @@ impl Proposals {
         self.bytes
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.pending.is_empty()
-    }
-
     /// The number of the first one that is kept, or else of the next one.
     pub fn first_number(&self) -> ProposalNumber {
         self.pending.front().map_or(self.next_number, |p| p.number)
@@ -128,9 +124,12 @@ impl Proposals {
         withdrawn.iter().map(|p| p.number).collect()
     }
 
-    /// Everything is given up, and a new session begins (rules 22, 23).
+    /// Everything is given up, and a new session begins (rules 22, 23), if any number of this one is out. One that was delivered is out as well: the
+    /// application may give it up before it hears of that.
     pub fn give_up(&mut self) {
-        *self = Proposals::new(self.session.following());
+        if self.next_number > ProposalNumber(1) {
+            *self = Proposals::new(self.session.following());
+        }
     }
 
     pub fn check(&self) {
@@ -181,7 +180,21 @@ mod tests {
         let session = proposals.session();
         proposals.send_next();
         proposals.give_up();
-        assert!(proposals.is_empty() && proposals.bytes() == 0 && proposals.session() != session);
+        assert!(proposals.bytes() == 0 && proposals.session() != session);
         assert_eq!(proposals.first_number(), ProposalNumber(1));
+    }
+
+    #[test]
+    fn what_was_delivered_may_be_given_up_and_what_was_withdrawn_may_not() {
+        let mut proposals = proposals(&["a"]);
+        let session = proposals.session();
+        proposals.withdraw(false);
+        proposals.give_up();
+        assert_eq!(proposals.session(), session, "no number of it is out");
+        let number = proposals.add(false, Bytes::from_static(b"b"));
+        proposals.send_next();
+        proposals.delivered(number);
+        proposals.give_up();
+        assert_ne!(proposals.session(), session);
     }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use trireme_order::{Append, Content, Envelope, Heartbeat, LogStore, Message, Phase};
 
+use trireme_types::ProposalNumber;
+
 use crate::net::*;
 
 /// The proposals are pending when their member is thrown out, and let in again by the same sequencer.
@@ -28,6 +30,32 @@ fn proposals_survive_leaving_and_returning_to_the_view() {
     net.propose(me, "later");
     net.run(Duration::from_secs(5));
     assert_eq!(net.bodies(me), ["on its way", "cut off", "later"]);
+}
+
+/// Swarm seed 88134745: a write set was delivered, and the application gave it up before it came to it. In the same session the next one of its origin
+/// would not conflict with it, although its server had let go of the rows (rule 23).
+#[test]
+fn what_is_proposed_after_something_was_given_up_is_of_another_session() {
+    let mut net = Net::cluster(3);
+    net.propose(2, "delivered");
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.bodies(2), ["delivered"]);
+    let now = net.now;
+    let group = &mut net.nodes.get_mut(&2).unwrap().group;
+    let (before, _) = group.propose(now, "given up".into()).unwrap();
+    group.abandon_pending();
+    let (then, first) = group.propose(now, "last of its session".into()).unwrap();
+    assert!(then > before && first == ProposalNumber(1));
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.bodies(2), ["delivered", "given up", "last of its session"]);
+    let now = net.now;
+    let group = &mut net.nodes.get_mut(&2).unwrap().group;
+    group.abandon_pending();
+    group.abandon_pending();
+    let (last, first) = group.propose(now, "after".into()).unwrap();
+    assert!(last > then && first == ProposalNumber(1));
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.bodies(1).last().map(String::as_str), Some("after"));
 }
 
 /// The sequencer is cut off with an entry that nobody else has. Another entry takes its place, and the proposal comes once, behind that.
