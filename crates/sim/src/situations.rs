@@ -157,7 +157,7 @@ situations! {
     /// A server failed to apply something, and asked the group.
     InconsistencyVote = "inconsistency vote": 180,
     /// It died before there was a result, and its engine had stored that it was done.
-    DeathInVote = "death in a vote, behind what failed": 40,
+    DeathInVote = "death in a vote, behind what failed": 27,
     /// And it was outvoted.
     VoteLost = "inconsistency vote lost": 180,
     /// A client's statement failed and went on, because the disk with the log was out.
