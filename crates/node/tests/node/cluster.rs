@@ -1,6 +1,7 @@
 //! Several nodes in one process, each at a loopback address of its own.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -320,7 +321,11 @@ pub fn kill(sites: &[Site], hosts: Vec<Host>) -> Vec<Tables> {
 /// The disk as a machine finds it after the process was killed now.
 pub fn crash_image(site: &Site) {
     let image = site.dir.with_extension("image");
-    copy(&site.dir, &image);
+    // The process goes on: a file that it has renamed or removed meanwhile is none of a crash.
+    while let Err(error) = try_copy(&site.dir, &image) {
+        assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
+        fs::remove_dir_all(&image).unwrap();
+    }
 }
 
 /// Puts the image in the place of the directory.
@@ -330,11 +335,16 @@ pub fn restore_image(site: &Site) {
 }
 
 pub fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    try_copy(from, to).unwrap();
+}
+
+fn try_copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        fs::copy(entry.path(), to.join(entry.file_name()))?;
     }
+    Ok(())
 }
 
 /// The third server has left, since its data are not the group's. It is started again with these options and gets a copy; then as
