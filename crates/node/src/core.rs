@@ -62,7 +62,7 @@ impl Core {
         plan: Plan,
         log: Log,
         donor_list: String,
-        connected: Arc<Slot<Result<(), ConnectError>>>,
+        connected: Option<Arc<Slot<Result<(), ConnectError>>>>,
     ) -> Core {
         let first = first(&plan, shared.host.args.arbitrator.is_some(), shared.failures.known());
         let conn = Connection::begin(&shared, &plan, donor_list, connected);
@@ -108,7 +108,8 @@ impl Core {
         self.shared.note_panic("trireme-group", said);
         let text =
             format!("Internal error in thread trireme-group: {said}. This node leaves the group; restart the server.");
-        self.shared.host.log(Level::Fatal, text);
+        self.shared.host.log(Level::Fatal, text.clone());
+        self.end_start(&text);
     }
 
     fn work(&mut self) {
@@ -297,6 +298,8 @@ impl Core {
             Event::NeedSnapshot(request) if request.peer.is_none() && self.puts_off_checkpoint() => {
                 self.inc.group.decline_snapshot(&request);
             }
+            // The answer takes long where the index is large, and nothing is delivered meanwhile.
+            Event::NeedSnapshot(request) if !self.inc.group.wants_snapshot(&request) => {}
             Event::NeedSnapshot(request) => {
                 let mut before = Writer::new();
                 self.inc.replicator.encode(&mut before);
@@ -358,8 +361,9 @@ impl Core {
     fn give_up_log(&mut self, reason: String) {
         self.shared.host.log(Level::Error, reason.clone());
         self.doubt_log();
-        if let Some(slot) = self.conn.connected.take() {
-            slot.fill(Err(ConnectError::Failed(reason)));
+        match self.conn.connected.take() {
+            Some(slot) => slot.fill(Err(ConnectError::Failed(reason))),
+            None => self.end_start(&reason),
         }
     }
 

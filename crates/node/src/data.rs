@@ -1,6 +1,7 @@
 //! This node's knowledge of the server's data: of which history they are, how far they may be trusted, and what the state
 //! files say of them.
 
+use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
@@ -67,8 +68,8 @@ impl Data {
         result
     }
 
-    pub fn on_primary_view(&self, view: &View, me: &Member, history: Uuid) {
-        self.save(|saved| saved.on_view(history, view, me));
+    pub fn on_primary_view(&self, view: &View, me: &Member, history: Uuid, has_data: bool) {
+        self.save(|saved| saved.on_view(history, view, me, has_data));
     }
 
     pub fn mark_running(&self, history: Uuid) {
@@ -123,12 +124,32 @@ impl Data {
         self.last.store(last.0, Relaxed);
     }
 
+    /// Puts on disk what statements have done that have ended, and takes back the marks of those for which that has failed before. `then`: also
+    /// what stands for one that has just ended.
+    pub fn sync_statements(&self, then: impl FnOnce(&mut Saved)) -> io::Result<()> {
+        // Of those that end from here on nobody knows whether this covers them.
+        let left = self.save(|saved| saved.left());
+        engine::sync_statement(self.host.args.data_dir())?;
+        self.save(|saved| {
+            saved.end_left(left);
+            then(saved);
+        });
+        Ok(())
+    }
+
     /// Writes the position down once everything of a connection that ended has left commit order, and the engine has it on disk. Does
     /// nothing when that is done already, or was never possible. `queued`: something waits for appliers, and without them nobody has
     /// closed it, or will. `at_stop`: what may be said of the position of these data, as far as the engine answers; it may wait, and no lock
     /// is held meanwhile.
     pub fn settle_position(&self, left: Seqno, queued: bool, at_stop: impl FnOnce(Uuid) -> Option<Stop>) {
         let inconsistent = self.is_inconsistent();
+        if inconsistent {
+            // The thread that found that out may not have come to write it down.
+            self.discard();
+        } else if self.save(|saved| saved.left()) > 0 {
+            // If it fails once more, the mark stays in the file.
+            let _ = self.sync_statements(|_| {});
+        }
         if left < self.last() && !queued && !inconsistent {
             return;
         }

@@ -57,7 +57,12 @@ static LOG_FILES: Mutex<BTreeMap<(u64, u64), File>> = Mutex::new(BTreeMap::new()
 fn sync_log_files() -> io::Result<()> {
     let mut ours = lock(&LOG_FILES);
     for (descriptor, _) in open_files(b"ib_logfile")? {
-        let found = fs::metadata(&descriptor)?;
+        let found = match fs::metadata(&descriptor) {
+            Ok(found) => found,
+            // The engine has closed it meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
         let file = match ours.entry((found.dev(), found.ino())) {
             Entry::Occupied(there) => there.into_mut(),
             Entry::Vacant(place) => place.insert(File::open(descriptor)?),
@@ -74,19 +79,40 @@ fn open_files(name: &[u8]) -> io::Result<impl Iterator<Item = (PathBuf, PathBuf)
     Ok(files.filter(move |(_, file)| file.file_name().is_some_and(|is| is.as_bytes().starts_with(name))))
 }
 
-/// Puts on disk what a full copy has brought: whoever copied left that to the kernel. An engine's files may lie elsewhere than the data directory.
+/// Puts on disk what a full copy has brought: whoever copied left that to the kernel. Files of the data may lie elsewhere than in the data
+/// directory (undo logs, tables with a directory of their own), and a part of it may have a file system of its own.
 pub fn sync_copy(data_dir: &Path) -> io::Result<()> {
-    let beside_engine = open_files(b"ib")?.filter_map(|(_, file)| file.parent().map(Path::to_owned));
-    let mut synced = BTreeSet::new();
     // Directories, since to close another descriptor of a file that the engine has open would take its lock off it.
-    for path in std::iter::once(data_dir.to_owned()).chain(beside_engine) {
-        let directory = File::open(path)?;
-        // SAFETY: the descriptor is open.
-        if synced.insert(directory.metadata()?.dev()) && unsafe { libc::syncfs(directory.as_raw_fd()) } != 0 {
-            return Err(io::Error::last_os_error());
+    let mut synced = BTreeSet::new();
+    sync_file_system(&File::open(data_dir)?, &mut synced)?;
+    let mounts = mounts_below(&data_dir.canonicalize()?, &fs::read_to_string("/proc/self/mountinfo")?);
+    let beside_files = open_files(b"")?.filter_map(|(_, file)| file.parent().map(Path::to_owned));
+    for path in mounts.into_iter().chain(beside_files) {
+        match File::open(path) {
+            Ok(directory) => sync_file_system(&directory, &mut synced)?,
+            // No place for data: a socket, or a file system that only another user reads.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())
+}
+
+fn sync_file_system(directory: &File, synced: &mut BTreeSet<u64>) -> io::Result<()> {
+    // SAFETY: the descriptor is open.
+    if synced.insert(directory.metadata()?.dev()) && unsafe { libc::syncfs(directory.as_raw_fd()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Where file systems are mounted below this directory, by the text of proc_pid_mountinfo(5).
+fn mounts_below(dir: &Path, table: &str) -> Vec<PathBuf> {
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    // Blanks and the like are written as three octal digits.
+    let points =
+        points.map(|point| PathBuf::from(point.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")));
+    points.filter(|point| point != dir && point.starts_with(dir)).collect()
 }
 
 /// Puts on disk what a statement that changes schemas leaves to the kernel: the names of files, which the server changes without a sync, and the
@@ -96,8 +122,8 @@ pub fn sync_statement(data_dir: &Path) -> io::Result<()> {
     for schema in fs::read_dir(data_dir)?.flatten().filter(|entry| entry.path().is_dir()) {
         match File::open(schema.path()) {
             Ok(directory) => directory.sync_all()?,
-            // It was dropped meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // It was dropped meanwhile; or it is none, as the server cannot change what is in it (`lost+found`).
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {}
             Err(error) => return Err(error),
         }
     }
@@ -152,6 +178,13 @@ mod tests {
     use super::*;
     use crate::Level;
     use std::cell::RefCell;
+
+    #[test]
+    fn file_systems_below_the_data_directory_are_found() {
+        let table = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 8:2 / /data rw - ext4 /dev/sda2 rw\n\
+                     24 23 8:3 / /data/a\\040schema rw - ext4 /dev/sda3 rw\n25 22 8:4 / /database rw - ext4 /dev/sda4 rw\n";
+        assert_eq!(mounts_below(Path::new("/data"), table), [PathBuf::from("/data/a schema")]);
+    }
 
     const HERE: Uuid = Uuid([1; 16]);
     const ELSEWHERE: Uuid = Uuid([2; 16]);

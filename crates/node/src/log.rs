@@ -1,6 +1,6 @@
 //! The write-set log of this node: opened where the options say, opened again after its disk failed, and looked into.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -30,6 +30,14 @@ pub enum LogError {
     NewId(#[from] NoChance),
     #[error("{needed} bytes are needed in {}, and {free} are free", dir.display())]
     NoRoom { needed: u64, free: u64, dir: PathBuf },
+    /// A full copy would remove it, or bring another node's: scripts spare flat files only.
+    #[error(
+        "gcache.dir={} lies within the data directory {}, where a full copy of the data would overwrite the write-set log. Move its \
+         trireme.*.galera.cache files to the data directory itself, or to a directory outside, and say so in gcache.dir",
+        dir.display(),
+        data.display()
+    )]
+    WithinData { dir: PathBuf, data: PathBuf },
     /// A thread still waits for the disk, with the log that has failed.
     #[error("the disk does not answer")]
     Silent,
@@ -42,9 +50,13 @@ const VIEW_IS_WITHIN: usize = 10_000;
 const KEPT_FOR_ABSENT_MAX: u64 = 16 << 30;
 
 /// Opens the write-set log in `gcache.dir`, or makes one there, and tells what was found. The flag: it was closed in order.
-pub fn open(settings: &Settings, say: &dyn Fn(Level, &str)) -> Result<(Log, bool), LogError> {
+/// `data_dir`: the server's, if there is one.
+pub fn open(settings: &Settings, data_dir: Option<&Path>, say: &dyn Fn(Level, &str)) -> Result<(Log, bool), LogError> {
     let recover = settings.with(|o| o.bool("gcache.recover"));
     let (storage, options) = place(settings, Some(NodeId(node_uuid(SystemTime::now())?)), recover)?;
+    if let Some(data_dir) = data_dir {
+        keep_out(storage.path(), data_dir)?;
+    }
     let (log, report) = WriteSetLog::open(storage, &options)?;
     tell(&log, &report, say);
     Ok((log, !report.unclean))
@@ -127,6 +139,13 @@ fn place(settings: &Settings, new_node: Option<NodeId>, recover: bool) -> Result
     options.recover = recover;
     options.keys = settings.log_keys()?;
     Ok((storage, options))
+}
+
+/// The log lies at the top of the data directory or outside.
+fn keep_out(dir: &Path, data_dir: &Path) -> Result<(), LogError> {
+    // A path that leads nowhere holds nothing.
+    let (Ok(dir), Ok(data)) = (dir.canonicalize(), data_dir.canonicalize()) else { return Ok(()) };
+    if dir != data && dir.starts_with(&data) { Err(LogError::WithinData { dir, data }) } else { Ok(()) }
 }
 
 /// How much the log may take for the sake of members that are away: a quarter of what is free now, unless `gcache.size` is given, which is
@@ -214,4 +233,24 @@ pub fn names_of_voters(log: &Log) -> String {
         .map(|v| view.get(v.node).map_or_else(|| v.node.to_string(), |m| format!("{} ({})", m.name, m.address)))
         .collect();
     if names.is_empty() { "none but this node".into() } else { names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_within_the_data_directory_is_refused() {
+        let top = std::env::temp_dir().join(format!("trireme-log-place-{}", std::process::id()));
+        let [data, within, beside] = ["data", "data/logs", "data-logs"].map(|name| top.join(name));
+        for dir in [&within, &beside] {
+            std::fs::create_dir_all(dir).unwrap();
+        }
+        let link = top.join("link");
+        std::os::unix::fs::symlink(&within, &link).unwrap();
+        for (dir, refused) in [(&data, false), (&beside, false), (&within, true), (&link, true)] {
+            assert_eq!(matches!(keep_out(dir, &data), Err(LogError::WithinData { .. })), refused, "{}", dir.display());
+        }
+        std::fs::remove_dir_all(&top).unwrap();
+    }
 }

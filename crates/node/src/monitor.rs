@@ -286,6 +286,12 @@ impl OrderMonitor {
         self.wait_position(s, seqno.0, deadline, |s| s.left >= seqno.0, hopeless).map(drop)
     }
 
+    /// Waits until everything up to `seqno` has left, all of which was handed out. It leaves, also beyond the last seqno that clients may wait for
+    /// while no majority is heard.
+    pub fn wait_handed(&self, seqno: Seqno) -> Result<(), Interrupted> {
+        self.wait_position(self.lock(), seqno.0, None, |s| s.left >= seqno.0, |_| false).map(drop)
+    }
+
     /// Waits until `seqno` may start applying: `depends_on` has left and no pause is below it.
     pub fn wait_start(&self, seqno: Seqno, depends_on: Seqno) -> Result<(), Interrupted> {
         let mut s = self.lock();
@@ -571,6 +577,26 @@ mod tests {
         let monitor = Arc::new(OrderMonitor::new(Seqno(0)));
         monitor.set_last(Some(Seqno(0)));
         waits_for_the_end_of_1(&monitor, |m| m.wait_start_when_ended(Seqno(2)));
+    }
+
+    /// A donor is asked for a copy at a position that its own client has yet to leave, while it hears no majority: the order goes on with what was
+    /// on its way. A copy that is given up there would be missed for ever.
+    #[test]
+    fn what_was_handed_out_is_waited_for_also_beyond_the_last_position() {
+        let monitor = Arc::new(OrderMonitor::new(Seqno(0)));
+        monitor.set_last(Some(Seqno(0)));
+        let m = monitor.clone();
+        let waiting = thread::spawn(move || m.wait_handed(Seqno(1)));
+        while monitor.lock().positions.is_empty() && !waiting.is_finished() {
+            thread::yield_now();
+        }
+        monitor.enter(Seqno(1), None).unwrap();
+        monitor.leave(Seqno(1));
+        assert_eq!(waiting.join().unwrap(), Ok(()));
+        let m = monitor.clone();
+        let waiting = thread::spawn(move || m.wait_handed(Seqno(2)));
+        monitor.set_closed(true);
+        assert_eq!(waiting.join().unwrap(), Err(Interrupted::Closed), "the node leaves");
     }
 
     #[test]

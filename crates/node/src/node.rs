@@ -105,7 +105,8 @@ impl Node {
     fn begin(args: InitArgs, server: Arc<dyn Server>) -> Result<Node, StartError> {
         let settings = Settings::new(&args)?;
         let mut saved = Saved::open(&args, &settings, &*server)?;
-        let (log, closed) = log::open(&settings, &|level, text| server.log(level, text))?;
+        let data_dir = args.arbitrator.is_none().then(|| args.data_dir());
+        let (log, closed) = log::open(&settings, data_dir, &|level, text| server.log(level, text))?;
         if !closed {
             saved.doubt();
         }
@@ -232,9 +233,10 @@ impl Node {
         shared.host.settings.with(|o| o.set_group_connected(true));
         let connected = Arc::new(Slot::default());
         let patience = plan.patience;
-        let (for_core, slot, donor) = (shared.clone(), connected.clone(), donor.to_string());
+        let waiter = (patience != Patience::None).then(|| connected.clone());
+        let (for_core, donor) = (shared.clone(), donor.to_string());
         running.connection += 1;
-        running.core = Some(GroupThread::start(move || Core::new(for_core, plan, log, donor, slot).run()));
+        running.core = Some(GroupThread::start(move || Core::new(for_core, plan, log, donor, waiter).run()));
         Ok((connected, patience, running.connection))
     }
 

@@ -29,6 +29,8 @@ pub struct Saved {
     found: bool,
     /// `gvwstate.dat` is of this process: a clean stop removes it.
     view_written: bool,
+    /// Statements that have ended, and of which the file keeps the marks.
+    left: u32,
     /// A write that failed, for the log.
     trouble: Option<String>,
 }
@@ -86,6 +88,7 @@ impl Saved {
             receiving: false,
             found,
             view_written: false,
+            left: 0,
             trouble: None,
         })
     }
@@ -168,9 +171,10 @@ impl Saved {
         self.trouble.take()
     }
 
-    pub fn on_view(&mut self, history: Uuid, view: &View, me: &Member) {
+    /// `has_data`: the server here does not wait for its first ones.
+    pub fn on_view(&mut self, history: Uuid, view: &View, me: &Member, has_data: bool) {
         // Arbitrators have nothing that a server could lack.
-        let safe = view.members.iter().filter(|m| !m.kind.is_arbitrator()).count() == 1;
+        let safe = has_data && view.members.iter().filter(|m| !m.kind.is_arbitrator()).count() == 1;
         let result = self.file.set_safe_to_bootstrap(safe);
         self.note(result);
         if let Some(dir) = self.view_dir.clone() {
@@ -191,6 +195,7 @@ impl Saved {
     pub fn running(&mut self, history: Uuid) {
         self.live = true;
         self.receiving = false;
+        self.left = 0;
         self.position = None;
         self.on_disk = None;
         let result = self.file.restore(history, None);
@@ -258,6 +263,24 @@ impl Saved {
         self.note(result);
     }
 
+    /// The statement has ended, and its effect is not known to be on disk: its mark stays until [`end_left`](Self::end_left).
+    pub fn leave_unsafe(&mut self) {
+        self.left += 1;
+    }
+
+    /// Statements that have ended and whose marks are left.
+    pub fn left(&self) -> u32 {
+        self.left
+    }
+
+    /// The effects of so many of them are on disk now.
+    pub fn end_left(&mut self, count: u32) {
+        for _ in 0..count.min(self.left) {
+            self.left -= 1;
+            self.end_unsafe();
+        }
+    }
+
     pub fn paused(&mut self, history: Uuid, at: Seqno) {
         if self.live {
             let result = self.file.set(history, Some(at));
@@ -294,5 +317,47 @@ impl Saved {
             let result = SavedView::remove(&dir);
             self.note(result);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_that_were_left_go_with_a_sync_that_began_after_them() {
+        let dir = std::env::temp_dir().join(format!("trireme-saved-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let mut saved = Saved {
+            file: StateFile::open(&dir).unwrap().0,
+            view_dir: None,
+            position: None,
+            given: None,
+            on_disk: None,
+            live: false,
+            receiving: false,
+            found: false,
+            view_written: false,
+            left: 0,
+            trouble: None,
+        };
+        let history = Uuid([1; 16]);
+        saved.running(history);
+        for _ in 0..2 {
+            assert!(saved.begin_unsafe());
+            saved.leave_unsafe();
+        }
+        assert!(saved.begin_unsafe());
+        let left = saved.left();
+        // While that one is synced, another one ends that cannot be.
+        assert!(saved.begin_unsafe());
+        saved.leave_unsafe();
+        saved.end_left(left);
+        saved.end_unsafe();
+        let unfinished = || StateFile::open(&dir).unwrap().0.state().unfinished;
+        assert_eq!((saved.left(), unfinished()), (1, history));
+        saved.end_left(1);
+        assert_eq!((saved.left(), unfinished()), (0, Uuid::NIL));
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use trireme_flight::Event;
@@ -67,6 +68,8 @@ pub struct Shared {
     /// The member that this node is sending a full copy to. Changed by the applier that begins it, and by the server when it
     /// ends.
     pub donating: Mutex<Option<NodeId>>,
+    /// The applier that tells the server a view, and the position of that view. Changed by it.
+    pub viewed: Mutex<Option<(ThreadId, Seqno)>>,
 }
 
 /// How often a wait for helpers looks whether it is still wanted.
@@ -100,6 +103,7 @@ impl Shared {
             tois: Mutex::default(),
             reader: Mutex::default(),
             donating: Mutex::default(),
+            viewed: Mutex::default(),
         };
         shared.set_last(left);
         shared.set_reader(log);
@@ -238,6 +242,12 @@ impl Shared {
         marked
     }
 
+    /// The position of the view whose callback calls, if one does.
+    pub fn calling_view(&self) -> Option<Seqno> {
+        let told = *lock(&self.viewed);
+        told.filter(|(teller, _)| *teller == thread::current().id()).map(|(_, seqno)| seqno)
+    }
+
     /// Leave now. `corrupt`: with data that are not the group's.
     pub fn give_up(&self, reason: String, corrupt: bool) {
         if corrupt {
@@ -246,6 +256,11 @@ impl Shared {
         }
         if !self.outage.give_up(&self.commands, || Command::GiveUp { reason: reason.clone(), corrupt }) {
             self.host.log(Level::Error, reason);
+            if corrupt {
+                // Nobody else does it. The queue stays: the final view is in it.
+                self.data.discard();
+                self.monitor.set_closed(true);
+            }
         }
     }
 

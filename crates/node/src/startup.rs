@@ -55,6 +55,8 @@ pub enum Start {
 
 /// Everything the group thread starts with.
 pub struct Plan {
+    /// Of the first connection of this process: its server may be starting with it.
+    pub first: bool,
     pub cluster: String,
     /// Addresses to begin with; `None` for a node without network.
     pub peers: Option<Vec<String>>,
@@ -159,6 +161,15 @@ pub fn prepare(host: &Host, log: &mut Log, wish: &Wish<'_>, saved: &mut Saved) -
     if let Some(others) = others {
         others.compare(position.or(fallback))?;
     }
+    if let (true, Engine::Left, Some((history, seqno))) = (bootstrap, engine, position) {
+        host.log(
+            Level::Warn,
+            format!(
+                "the storage engine could not be asked whether its data are at {history}:{seqno}, and this bootstrap begins there: if they are \
+                 older, the commits in between are missing here"
+            ),
+        );
+    }
     if bootstrap && engine == Engine::Runs {
         // The log begins anew where the data end, and can replay nothing of them.
         if !engine::await_flush(&*host.server) {
@@ -215,7 +226,21 @@ pub fn prepare(host: &Host, log: &mut Log, wish: &Wish<'_>, saved: &mut Saved) -
     let cluster = wish.cluster.to_string();
     // A server that bootstraps resets its engine's position in the first view: it was asked before.
     let unconfirmed = !bootstrap && (engine != Engine::Runs && position.is_some() || fallback.is_some());
-    Ok(Plan { cluster, peers, transport, unwelcome_max, config, start, engine, unconfirmed, script, patience, seed })
+    let first = wish.first;
+    Ok(Plan {
+        first,
+        cluster,
+        peers,
+        transport,
+        unwelcome_max,
+        config,
+        start,
+        engine,
+        unconfirmed,
+        script,
+        patience,
+        seed,
+    })
 }
 
 /// A new incarnation of this member, at its address.
@@ -248,7 +273,20 @@ pub fn rejoin(
     // The engine has been running, and is in the middle of commits: what has left commit order is in it.
     let (engine, unconfirmed) = (Engine::Runs, false);
     let cluster = cluster.to_string();
-    Ok(Plan { cluster, peers, transport, unwelcome_max, config, start, engine, unconfirmed, script, patience, seed })
+    Ok(Plan {
+        first: false,
+        cluster,
+        peers,
+        transport,
+        unwelcome_max,
+        config,
+        start,
+        engine,
+        unconfirmed,
+        script,
+        patience,
+        seed,
+    })
 }
 
 fn fresh(host: &Host, log: &Log) -> Result<(Uuid, Seqno), NoChance> {

@@ -30,16 +30,33 @@ pub struct TrxState {
     pub entered: Option<Instant>,
     /// How long it took until then.
     pub stages: Stages,
+    /// The position of a view that has ended its stream on all nodes.
+    pub ended_at: Option<Seqno>,
+}
+
+/// The answer to an ordered victim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hit {
+    pub code: Code,
+    /// Its fragment begins a stream that nobody ends: the own server takes it for ended.
+    pub begins_orphan: bool,
 }
 
 impl TrxState {
     /// The answer to an ordered victim of an abort (contract 4.5, 6.4).
-    pub fn hit(&mut self, seqno: Seqno) -> Code {
-        match fate(self.flags & flags::TRX_END != 0) {
-            Fate::Replay => Code::BfAbort,
+    pub fn hit(&mut self, seqno: Seqno) -> Hit {
+        let (begins, ends) = (self.flags & flags::TRX_START != 0, self.flags & flags::TRX_END != 0);
+        let is_ended = self.ended_at.is_some_and(|view| view < seqno);
+        match fate(ends) {
+            // The others have no fragments of it any more. A replay would wait for the view, whose callback waits for this.
+            Fate::Replay if is_ended && !begins => {
+                self.stage = Stage::Failed(seqno);
+                Hit { code: Code::BfAbort, begins_orphan: false }
+            }
+            Fate::Replay => Hit { code: Code::BfAbort, begins_orphan: false },
             Fate::RollBack => {
                 self.stage = Stage::Failed(seqno);
-                Code::TrxFail
+                Hit { code: Code::TrxFail, begins_orphan: is_ended && begins }
             }
         }
     }
@@ -100,6 +117,7 @@ impl TrxMap {
                         begun: None,
                         entered: None,
                         stages: Stages::default(),
+                        ended_at: None,
                     }),
                     aborted: AtomicBool::new(false),
                 })
@@ -113,5 +131,32 @@ impl TrxMap {
 
     pub fn len(&self) -> usize {
         (0..SHARDS as u64).map(|s| self.shard(TrxId(s)).len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The answer to an ordered victim at 9, with these flags, whose stream a view at this position ended; and whether a replay is refused.
+    fn hit(flags: u32, view: Option<u64>) -> (Hit, bool) {
+        let trx = TrxMap::default().get_or_create(TrxId(1));
+        let mut state = trx.lock();
+        (state.stage, state.flags, state.ended_at) = (Stage::Certified(Seqno(9)), flags, view.map(Seqno));
+        (state.hit(Seqno(9)), state.stage == Stage::Failed(Seqno(9)))
+    }
+
+    /// The callback of the view waits for the client, whose replay would wait for the view; and the others have no fragments of it any more.
+    #[test]
+    fn a_stream_that_a_view_has_ended_is_not_replayed_behind_it() {
+        let answer = |code, begins_orphan| Hit { code, begins_orphan };
+        let (begins, ends) = (flags::TRX_START, flags::TRX_END);
+        assert_eq!(hit(ends, Some(8)), (answer(Code::BfAbort, false), true));
+        assert_eq!(hit(ends, Some(9)), (answer(Code::BfAbort, false), false), "the view is not before it");
+        assert_eq!(hit(ends, None), (answer(Code::BfAbort, false), false));
+        assert_eq!(hit(begins | ends, Some(8)), (answer(Code::BfAbort, false), false), "no stream");
+        assert_eq!(hit(begins, Some(8)), (answer(Code::TrxFail, true), true), "the others begin a stream");
+        assert_eq!(hit(begins, None), (answer(Code::TrxFail, false), true), "its server rolls it back everywhere");
+        assert_eq!(hit(0, Some(8)), (answer(Code::TrxFail, false), true));
     }
 }

@@ -169,6 +169,12 @@ pub const LINES: &[Line] = &[
     ),
     ours(
         Topic::Setting,
+        &["pc.weight=", " is not in force yet: it will be as soon as a majority can decide without the weight"],
+        "The group cannot change this weight now: too few others would be left to decide.",
+        "Start the missing voters, or set the former weight again.",
+    ),
+    ours(
+        Topic::Setting,
         &["pc.bootstrap_expect differs: "],
         "The nodes do not agree how many begin the cluster.",
         "Set the same number on all nodes.",
@@ -416,6 +422,12 @@ pub const LINES: &[Line] = &[
         "If it comes again and again: look at the network and at pauses of that machine.",
     ),
     // --- transfers
+    ours(
+        Topic::Transfer,
+        &["The server cannot be given its data: "],
+        "This node can do nothing more for a server that waits for its first data. The server ends.",
+        "Mend what the line names and start the server again.",
+    ),
     ours(
         Topic::Transfer,
         &["State transfer required:"],
@@ -684,6 +696,16 @@ pub const LINES: &[Line] = &[
     ),
     ours(
         Topic::Log,
+        &[
+            "gcache.dir=",
+            " lies within the data directory ",
+            ", where a full copy of the data would overwrite the write-set log",
+        ],
+        "State-transfer scripts remove or replace directories below the data directory. The server does not start.",
+        "Move the log's files as the line says, and set gcache.dir.",
+    ),
+    ours(
+        Topic::Log,
         &["both copies in ", " are unreadable"],
         "The node's identity and promises cannot be read.",
         "Remove all files trireme.*.galera.cache: the node joins as a new member, with a full copy.",
@@ -763,7 +785,19 @@ pub const LINES: &[Line] = &[
         Topic::Position,
         &["what DDL statement ", " did cannot be synced, so that grastate.dat keeps its mark"],
         "The disk does not take what a statement changed. The node goes on. After a crash it asks for a full copy.",
-        "Look at the disk. The next statement that can be synced takes the mark away.",
+        "Look at the disk. The next statement that can be synced takes the mark away, or the stop does.",
+    ),
+    ours(
+        Topic::Position,
+        &["write set ", " is not applied: the connection ends before it can be read back"],
+        "The disk with the log had failed, and the server stopped. Its data end before this write set.",
+        "Nothing: the next start goes on from there.",
+    ),
+    ours(
+        Topic::Position,
+        &["the storage engine could not be asked whether its data are at ", ", and this bootstrap begins there"],
+        "The position of a bootstrap is the word of grastate.dat or of --wsrep-start-position alone.",
+        "Find out why the engine did not answer. If rows are missing here, stop all and bootstrap another node.",
     ),
     ours(
         Topic::Position,

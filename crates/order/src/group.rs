@@ -690,6 +690,11 @@ impl<S: LogStore> Group<S> {
         }
     }
 
+    /// Is the answer to this `Event::NeedSnapshot` still waited for? It may have been asked for anew, or not be of use any more.
+    pub fn wants_snapshot(&self, request: &SnapshotRequest) -> bool {
+        self.snapshots.iter().any(|(asked, _)| asked == request)
+    }
+
     /// Instead of an answer, where the store does not want the checkpoint any more. It is asked for again when it does.
     pub fn decline_snapshot(&mut self, request: &SnapshotRequest) {
         self.input(|group| group.snapshots.retain(|(asked, _)| asked != request));

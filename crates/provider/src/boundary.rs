@@ -47,11 +47,6 @@ impl Instance {
         Instance { node: Arc::new(node), boundary: Boundary::new(server), known: Mutex::new(known) }
     }
 
-    /// After a panic in an entry.
-    pub fn is_poisoned(&self) -> bool {
-        self.boundary.poisoned.load(Ordering::SeqCst)
-    }
-
     fn known(&self) -> MutexGuard<'_, Known> {
         // Both fields are only ever replaced as a whole.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)

@@ -499,18 +499,7 @@ pub unsafe extern "C" fn desync(wsrep: W) -> sys::Status {
 
 pub unsafe extern "C" fn resync(wsrep: W) -> sys::Status {
     // SAFETY: table.
-    unsafe {
-        guard_end(
-            wsrep,
-            "resync",
-            |i| i.map_or(sys::NODE_FAIL, |_| sys::OK),
-            |i| match i.node.resync() {
-                // wsrep-lib throws for any other answer; who is out of the group for good is out of step with nobody.
-                Code::ConnFail if i.is_poisoned() => sys::OK,
-                code => status(code),
-            },
-        )
-    }
+    unsafe { guard_end(wsrep, "resync", |i| i.map_or(sys::NODE_FAIL, |_| sys::OK), |i| status(i.node.resync())) }
 }
 
 // --- never called by a server --------------------------------------------------------------------------------------------------------

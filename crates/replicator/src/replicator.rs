@@ -380,9 +380,29 @@ impl Replicator {
         }
     }
 
-    /// The server waits for data that nobody may have, and cannot be heard meanwhile.
+    /// Has the server data, or is there none behind this node?
+    pub fn has_data(&self) -> bool {
+        match &self.feed {
+            Feed::Idle(idle) => idle.position.is_some(),
+            Feed::Copying(copying) => copying.own.is_some(),
+            Feed::Nobody { .. } | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Live { .. } => true,
+            Feed::Ended { .. } => false,
+        }
+    }
+
+    /// The server waits for its first data, and has been given nothing yet.
+    pub fn is_unfed(&self) -> bool {
+        matches!(self.feed, Feed::Idle(_) | Feed::HalfDone(_) | Feed::Copying(_))
+    }
+
+    /// It does so without a copy under way, perhaps for ever, and cannot be heard meanwhile.
     pub fn is_stranded(&self) -> bool {
-        matches!(self.feed, Feed::HalfDone(_) | Feed::Copying(Copying { told: Some(_), .. }))
+        let rests = |request: &Request| request.in_flight == 0 && matches!(request.stage, Stage::AskAt(_));
+        match &self.feed {
+            Feed::Idle(_) | Feed::HalfDone(_) => true,
+            Feed::Copying(copying) => copying.told.is_some() || copying.request.as_ref().is_some_and(rests),
+            Feed::Nobody { .. } | Feed::Returning { .. } | Feed::Live { .. } | Feed::Ended { .. } => false,
+        }
     }
 
     /// A full copy was asked for and is not here.

@@ -202,7 +202,9 @@ fn where_all_lack_data_nobody_asks_but_says_whom_it_waits_for() {
     assert_eq!(s.tick(), [Effect::DataAtRisk, Effect::Propose(asks())], "member 2 has not said anything");
     assert_eq!(s.say(1, asks()), [Effect::DataSafe], "refused: nobody will send anything");
     let later = |seconds| Timestamp::ZERO.after(Duration::from_secs(seconds));
+    assert!(s.replicator.is_stranded(), "nobody gives anything, and it asks again");
     assert_eq!(s.tick_at(later(2), &[1, 2, 3]), [Effect::DataAtRisk, Effect::Propose(asks())]);
+    assert!(!s.replicator.is_stranded(), "somebody may give");
     assert_eq!(s.say(2, asks()), []);
     assert_eq!(s.say(1, asks()), [Effect::DataSafe]);
     let absent = vec![member(3).node];

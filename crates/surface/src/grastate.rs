@@ -256,7 +256,14 @@ impl StateFile {
 
     fn write(&mut self) -> io::Result<()> {
         let state = if self.corrupt || self.receiving {
-            SavedState { uuid: Uuid::NIL, seqno: None, unfinished: Uuid::NIL, on_disk: None, ..self.state }
+            SavedState {
+                uuid: Uuid::NIL,
+                seqno: None,
+                unfinished: Uuid::NIL,
+                on_disk: None,
+                // There is nothing to begin with.
+                safe_to_bootstrap: false,
+            }
         } else if self.unsafe_marks > 0 {
             SavedState { uuid: Uuid::NIL, seqno: None, unfinished: self.state.uuid, on_disk: None, ..self.state }
         } else {

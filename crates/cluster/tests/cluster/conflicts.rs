@@ -1,5 +1,7 @@
 //! Writers on different nodes that want the same rows.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use crate::support::{Bed, assert_equal, client_in_d, eventually, handed_on, schema};
 
 const DEADLOCK: u16 = 1213;
@@ -157,6 +159,63 @@ pub fn no_update_is_lost_under_contention(bed: &Bed) {
     for n in 1..=3 {
         let sum = client_in_d(&cluster, n).number("SELECT SUM(v) FROM counter");
         assert_eq!(sum, acknowledged, "node{n}");
+    }
+    assert_equal(&cluster);
+}
+
+/// A view with the members of the one before it ends all streaming transactions, wherever they are. Its callback waits until the own ones have
+/// ended, also one whose commit is ordered behind it.
+pub fn streaming_commits_beside_views(bed: &Bed) {
+    let cluster = bed.up(&bed.spec());
+    schema(&cluster, 1);
+    client_in_d(&cluster, 1).run("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT NOT NULL)");
+    (2..=3).for_each(|n| drop(client_in_d(&cluster, n).run("SELECT COUNT(*) FROM t")));
+    const ROUNDS: usize = 60;
+    let tried = &AtomicUsize::new(0);
+    let cluster_ref = &*cluster;
+    let (committed, ended) = std::thread::scope(|scope| {
+        let stream = move |n| {
+            let mut client = client_in_d(cluster_ref, n);
+            client.all(&["SET wsrep_trx_fragment_unit='statements'", "SET wsrep_trx_fragment_size=1"]);
+            let (mut committed, mut ended) = (0, 0);
+            for _ in 0..ROUNDS {
+                tried.fetch_add(1, Relaxed);
+                let steps = ["BEGIN", "INSERT INTO t (v) VALUES (1)", "INSERT INTO t (v) VALUES (2)", "COMMIT"];
+                match steps.iter().try_for_each(|step| client.session.query(step).map(drop)) {
+                    Ok(()) => committed += 1,
+                    Err(error) => {
+                        assert!(matches!(error.code(), Some(DEADLOCK | 1205)), "{error}");
+                        client.run("ROLLBACK");
+                        ended += 1;
+                    }
+                }
+            }
+            (committed, ended)
+        };
+        let writers: Vec<_> = [1, 2, 2, 3].map(|n| scope.spawn(move || stream(n))).into();
+        let mut operator = client_in_d(cluster_ref, 1);
+        for change in 1..30 {
+            eventually("some transactions more", || {
+                let tried = tried.load(Relaxed);
+                if tried > 8 * change || tried == 4 * ROUNDS { Ok(()) } else { Err(format!("{tried} tried")) }
+            });
+            let weight = change % 2 + 1;
+            operator.run(&format!("SET GLOBAL wsrep_provider_options='pc.weight={weight}'"));
+        }
+        writers
+            .into_iter()
+            .map(|writer| handed_on(writer.join()))
+            .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    });
+    assert!(committed > 0 && ended > 0, "{committed} committed, {ended} ended by a view");
+    for n in 1..=3 {
+        let mut client = client_in_d(&cluster, n);
+        assert_eq!(client.number("SELECT COUNT(*) FROM t WHERE v=1"), committed, "node{n}");
+        assert_eq!(client.number("SELECT COUNT(*) FROM t WHERE v=2"), committed, "node{n}");
+        eventually("no fragment is left", || match client.number("SELECT COUNT(*) FROM mysql.wsrep_streaming_log") {
+            0 => Ok(()),
+            left => Err(format!("node{n} has {left}")),
+        });
     }
     assert_equal(&cluster);
 }

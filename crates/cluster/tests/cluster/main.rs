@@ -122,6 +122,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("without_power_again_while_recovering", recoveries::without_power_again_while_recovering),
     ("told_to_stop_while_recovering", recoveries::told_to_stop_while_recovering),
     ("a_position_is_found_with_odd_settings", odd_settings::a_position_is_found_with_odd_settings),
+    ("streaming_commits_beside_views", conflicts::streaming_commits_beside_views),
 ];
 
 /// Those that end in the start of one server after a crash: how it finds its position then depends on where its settings are.

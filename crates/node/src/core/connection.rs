@@ -56,6 +56,8 @@ pub(super) struct Connection {
     pub(super) log_max: Option<u64>,
     /// Answers `connect`. Taken once: at the first view as a member (`on_view`), at a failure (`fail`) or at the end (`answer_all`).
     pub(super) connected: Option<Arc<Slot<Result<(), ConnectError>>>>,
+    /// The server may be starting with this connection, and its main thread wait for the first data (`end_start`). Never changed.
+    pub(super) starts: bool,
     // Debts to the server, and to those who wait for the group through it. An end, or an outage, answers every thread that waits (`hang_up`).
     /// On whose word the server goes on from its position, as long as that has not been compared with the storage engine's (rule 31): from
     /// the plan or a state request (`on_command`) to the first item for the server (`go_live`).
@@ -111,14 +113,15 @@ impl Connection {
         shared: &Shared,
         plan: &Plan,
         donor_list: String,
-        connected: Arc<Slot<Result<(), ConnectError>>>,
+        connected: Option<Arc<Slot<Result<(), ConnectError>>>>,
     ) -> Connection {
         Connection {
             cluster: plan.cluster.clone(),
             peers: plan.peers.clone(),
             donor_list,
             log_max: shared.host.args.arbitrator.as_ref().map(|a| a.log_max),
-            connected: Some(connected),
+            starts: plan.first,
+            connected,
             word: plan.unconfirmed.then_some(Word::Engine),
             proposals: OwnProposals::default(),
             held_back: HeldBack::default(),

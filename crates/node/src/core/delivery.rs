@@ -242,14 +242,15 @@ impl Core {
             let members = view.members.iter().map(|m| m.name.clone()).collect();
             self.shared.host.flight.note_at(index, false, flight::Event::View { number: view.number, seqno, members });
         }
-        if let Some(me) = own {
-            // Before the server is told of the view: scripts read the file as soon as the cluster size shows.
-            self.shared.data.on_primary_view(&view, me, self.inc.group.store().base().history);
-        }
         let weight = own.map(|m| m.weight);
         self.inc.replicator.note_branch(self.branch());
         let now = self.now();
         let offer = self.inc.replicator.handle_view(now, index, seqno, &view);
+        if let Some(me) = own {
+            // Before the server is told of the view: scripts read the file as soon as the cluster size shows.
+            let has_data = self.inc.replicator.has_data();
+            self.shared.data.on_primary_view(&view, me, self.inc.group.store().base().history, has_data);
+        }
         // A thread that is told of the view can also read it.
         self.publish();
         let server_view = self.server_view(ViewStatus::Primary, Some(seqno), &view);
@@ -453,9 +454,6 @@ impl Core {
         self.inc.flow.set_members(Vec::new());
         for (_, slot) in self.conn.reads.drain() {
             slot.fill(None);
-        }
-        for (_, slot) in self.conn.weight_waiters.drain(..) {
-            slot.fill(false);
         }
         let heard = reachable.iter().map(|m| m.name.clone()).collect();
         self.shared.host.flight.note(flight::Event::NonPrimary { reachable: heard });

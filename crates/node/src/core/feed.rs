@@ -22,11 +22,20 @@ const LOOK_FOR_STOP: Duration = Duration::from_millis(500);
 impl Core {
     /// A server that is told nothing yet does not tell us either that it is to stop.
     pub(super) fn look_for_stop(&mut self) {
-        if self.inc.replicator.is_stranded() && self.conn.looked_for_stop.elapsed() > LOOK_FOR_STOP {
+        // A `connect` that waits looks for itself.
+        let nobody_looks = self.conn.connected.is_none() && self.inc.replicator.is_stranded();
+        if nobody_looks && self.conn.looked_for_stop.elapsed() > LOOK_FOR_STOP {
             self.conn.looked_for_stop = Instant::now();
             if stop_signal::is_pending() {
                 self.shared.die("The server was told to stop while it waited for whole data.".into());
             }
+        }
+    }
+
+    /// This node can do nothing more for a server that waits for its first data. Nothing but the end of the process ends that wait.
+    pub(super) fn end_start(&self, reason: &str) {
+        if self.conn.starts && self.conn.connected.is_none() && self.inc.replicator.is_unfed() {
+            self.shared.die(format!("The server cannot be given its data: {reason}"));
         }
     }
 

@@ -139,6 +139,7 @@ impl Incarnation {
             peers: _,
             script: _,
             patience: _,
+            first: _,
         } = plan;
         let started = Instant::now();
         let mut log = log;

@@ -150,7 +150,11 @@ impl Core {
             Command::Weight { weight, slot } => {
                 if self.inc.replicator.is_member() {
                     self.inc.group.set_weight(now, weight);
-                    self.conn.weight_waiters.push((weight, slot));
+                    if self.inc.me.weight == weight {
+                        slot.fill(true);
+                    } else {
+                        self.conn.weight_waiters.push((weight, slot));
+                    }
                 } else {
                     slot.fill(false);
                 }
@@ -171,6 +175,7 @@ impl Core {
             }
             Command::Admit { token, allowed } => self.inc.transport.admit(token, allowed),
             Command::GiveUp { reason, corrupt } => {
+                self.end_start(&reason);
                 self.shared.host.log(Level::Error, reason);
                 self.become_dropping(corrupt);
             }

@@ -10,6 +10,7 @@ use crate::threads::lock;
 use crate::{Code, ConnId, Handle, Level, Meta, RecvCtx, ServerView, Source, TrxId, flags};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
 use std::time::{Duration, Instant};
 use trireme_certification::{Head, WriteSet};
 use trireme_types::Seqno;
@@ -93,7 +94,7 @@ impl Node {
                 None
             }
             Item::Synced { at } => {
-                if shared.monitor.wait_left(at, None).is_ok() && !shared.host.server.synced() {
+                if shared.monitor.wait_handed(at).is_ok() && !shared.host.server.synced() {
                     shared.give_up("the server failed to become synced".into(), false);
                 }
                 None
@@ -116,7 +117,10 @@ impl Node {
             }
         }
         // The committed position must stay below the view until the callback returns (contract 3.8).
-        if !shared.host.server.view(ctx, view) {
+        *lock(&shared.viewed) = view.seqno.map(|seqno| (thread::current().id(), seqno));
+        let taken = shared.host.server.view(ctx, view);
+        *lock(&shared.viewed) = None;
+        if !taken {
             return shared.on_view_refused();
         }
         if let Some(seqno) = closes {
@@ -142,11 +146,13 @@ impl Node {
                     return None;
                 }
                 Err(Unread::Ended) => {
-                    // The connection ends. A write set above this one that has committed already leaves a gap here.
-                    let reason = format!("write set {} cannot be read back before the connection ends", item.seqno);
-                    shared.host.log(Level::Error, reason);
+                    // The connection ends. Nothing above this write set commits, so the data end before it.
+                    let text = format!(
+                        "write set {} is not applied: the connection ends before it can be read back",
+                        item.seqno
+                    );
+                    shared.host.log(Level::Info, text);
                     // The queue stays: the final view may be in it.
-                    shared.data.mark_inconsistent();
                     shared.monitor.set_closed(true);
                     return None;
                 }

@@ -8,6 +8,7 @@ use crate::slot::Slot;
 use crate::{Code, Level};
 use std::num::ParseIntError;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use trireme_flight::Event;
 use trireme_replicator::message::AppMessage;
 use trireme_surface::options::text;
@@ -95,6 +96,9 @@ enum NoEffect {
     Out,
 }
 
+/// The server lets nobody see or change a variable meanwhile.
+const WEIGHT_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Puts a setting into effect outside the table.
 fn act(shared: &Shared, name: &str, value: &str) -> Result<(), NoEffect> {
     match name {
@@ -109,8 +113,15 @@ fn act(shared: &Shared, name: &str, value: &str) -> Result<(), NoEffect> {
             let weight = value.parse::<u8>()?;
             let slot = Arc::new(Slot::default());
             shared.commands.push(Command::Weight { weight: Weight(weight), slot: slot.clone() });
-            if !slot.wait() {
-                return Err(NoEffect::WeightWithoutView);
+            match slot.wait_until(Instant::now() + WEIGHT_PATIENCE) {
+                Some(true) => {}
+                Some(false) => return Err(NoEffect::WeightWithoutView),
+                None => {
+                    let text = format!(
+                        "pc.weight={value} is not in force yet: it will be as soon as a majority can decide without the weight that this node has now"
+                    );
+                    shared.host.log(Level::Warn, text);
+                }
             }
         }
         "gmcast.isolate" => {

@@ -3,7 +3,6 @@
 use super::transactions::accounted_bytes;
 use super::{Node, OWN_LEAVE};
 use crate::command::{Command, Outcome};
-use crate::engine;
 use crate::saved::Saved;
 use crate::slot::Slot;
 use crate::threads::lock;
@@ -89,17 +88,16 @@ impl Node {
     /// mark stays (rule 26).
     pub(super) fn end_statement(&self, seqno: Seqno) {
         let shared = &self.shared;
-        match engine::sync_statement(shared.host.args.data_dir()) {
-            Ok(()) => {
-                shared.data.save(Saved::end_unsafe);
-            }
-            Err(error) => shared.host.log(
+        let synced = shared.data.sync_statements(|saved| saved.end_unsafe());
+        if let Err(error) = synced {
+            shared.data.save(Saved::leave_unsafe);
+            shared.host.log(
                 Level::Warn,
                 format!(
                     "what DDL statement {seqno} did cannot be synced, so that grastate.dat keeps its mark, and a crash of this server needs a full \
                      copy: {error}"
                 ),
-            ),
+            );
         }
     }
 

@@ -6,7 +6,7 @@ use crate::command::{Command, Outcome};
 use crate::monitor::Interrupted;
 use crate::slot::Slot;
 use crate::stages::SlowCommit;
-use crate::trx::Trx;
+use crate::trx::{Hit, Trx};
 use crate::{Code, ConnId, Handle, KeyKind, Level, Meta, RecvCtx, Source, TrxId, flags};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -125,15 +125,28 @@ impl Node {
                 }
                 state.stage = Stage::Certified(seqno);
                 if trx.is_aborted() {
-                    return (state.hit(seqno), Some(meta));
+                    let hit = state.hit(seqno);
+                    drop(state);
+                    return (self.answer_hit(trx.id, hit), Some(meta));
                 }
                 drop(state);
                 match shared.monitor.wait_unpaused(seqno, &trx.aborted) {
-                    Err(Interrupted::Aborted) => (trx.lock().hit(seqno), Some(meta)),
+                    Err(Interrupted::Aborted) => {
+                        let hit = trx.lock().hit(seqno);
+                        (self.answer_hit(trx.id, hit), Some(meta))
+                    }
                     Ok(()) | Err(Interrupted::Closed | Interrupted::TimedOut) => (Code::Ok, Some(meta)),
                 }
             }
         }
+    }
+
+    fn answer_hit(&self, trx: TrxId, hit: Hit) -> Code {
+        if hit.begins_orphan {
+            // Its server sends none for what a view has ended, and the others would hold its rows for as long as this node is in the group.
+            let _ = self.rollback(trx);
+        }
+        hit.code
     }
 
     pub fn commit_order_enter(&self, handle: Handle, meta: &Meta) -> Code {
@@ -159,7 +172,10 @@ impl Node {
         }
         match entered {
             Ok(()) => Code::Ok,
-            Err(Interrupted::Aborted) => trx.map_or(Code::BfAbort, |t| t.lock().hit(meta.seqno)),
+            Err(Interrupted::Aborted) => trx.map_or(Code::BfAbort, |trx| {
+                let hit = trx.lock().hit(meta.seqno);
+                self.answer_hit(trx.id, hit)
+            }),
             // The node has left in the middle: nothing orders this any more. A client may be told what the group has
             // committed; an applier's work is of no use to anybody.
             Err(Interrupted::Closed) if handle.opaque == APPLIER => Code::NodeFail,
@@ -259,7 +275,11 @@ impl Node {
     /// `bf_seqno`: `None` for -1. The second value is the victim's seqno, `None` for -1.
     pub fn abort_certification(&self, bf_seqno: Option<Seqno>, victim: TrxId) -> (Code, Option<Seqno>) {
         let Some(trx) = self.shared.trxs.get(victim) else { return (Code::Ok, None) };
-        let state = trx.lock();
+        let mut state = trx.lock();
+        // The server names a view by its number, which is no position.
+        let view = self.shared.calling_view();
+        state.ended_at = state.ended_at.max(view);
+        let bf_seqno = view.or(bf_seqno);
         self.shared.host.flight.note_often(None, || Event::Aborted {
             by: bf_seqno.unwrap_or(Seqno::ZERO),
             stage: state.stage.words().to_owned(),

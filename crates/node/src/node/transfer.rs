@@ -101,7 +101,7 @@ impl Node {
 
     pub(super) fn donate(&self, ctx: RecvCtx, joiner: NodeId, request: &[u8], position: Option<Seqno>, at: Seqno) {
         let shared = &self.shared;
-        if shared.monitor.wait_left(at, None).is_ok() && self.begin_donating(joiner) {
+        if shared.monitor.wait_handed(at).is_ok() && self.begin_donating(joiner) {
             copying::look(&shared.host, request);
             let gtid = Gtid { history: shared.data.history(), seqno: Some(position.unwrap_or(at)) };
             if !shared.host.server.sst_donate(ctx, request, gtid, position.is_some()) {

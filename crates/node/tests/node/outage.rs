@@ -24,7 +24,7 @@ pub struct Disk {
 impl Disk {
     fn of(cluster: &Cluster, site: usize) -> Disk {
         let dir = &cluster.sites[site].dir;
-        let disk = Disk { there: dir.join("logs"), away: dir.join("away") };
+        let disk = Disk { there: dir.with_extension("logs"), away: dir.with_extension("away") };
         fs::create_dir(&disk.there).unwrap();
         disk
     }
@@ -319,6 +319,51 @@ fn a_server_that_is_stopped_meanwhile_knows_where_it_stands() {
     let mut back = cluster.host(2, kept, Some(position), &disk.option());
     back.comes_back_without_a_copy(&cluster);
     goes_on_with(back, hosts);
+}
+
+/// Bodies beyond the memory for them would have to be read back from the log.
+#[test]
+fn a_server_that_is_stopped_before_its_backlog_can_be_read_keeps_its_data() {
+    let cluster = Cluster::new(3);
+    let (hosts, third, disk) = three_with(&cluster, "gcs.fc_limit=100000");
+    let hold = block(&third, b"held");
+    hosts[0].commit("a", "held");
+    write_much(&hosts[0], 40 << 20);
+    disk.fail();
+    write_much(&hosts[0], MORE_THAN_A_SEGMENT);
+    third.wait("says so", |s| {
+        s.log.iter().any(|(_, line)| line.contains("until the disk with its write-set log works"))
+    });
+    drop(hold);
+    third.wait("applies what it has in memory", |s| s.tables.position() > 100);
+    let kept = third.stop();
+    let state = fs::read_to_string(cluster.sites[2].dir.join("grastate.dat")).unwrap();
+    assert!(!state.contains("00000000-0000-0000-0000-000000000000"), "{state}");
+    disk.mend();
+    let position = kept.gtid();
+    let mut back = cluster.host(2, kept, Some(position), &disk.option());
+    back.comes_back_without_a_copy(&cluster);
+    goes_on_with(back, hosts);
+}
+
+/// Its main thread waits for the state, and hears nothing.
+#[test]
+fn a_server_that_waits_for_its_first_data_ends_when_its_node_can_do_nothing_more() {
+    let cluster = Cluster::new(3);
+    let hosts = [cluster.bootstrap(), cluster.join(1)];
+    hosts.iter().for_each(|host| assert_eq!(host.node().desync(), Code::Ok));
+    let disk = Disk::of(&cluster, 2);
+    let mut third = cluster.host(2, Tables::default(), None, &disk.option());
+    assert_eq!(third.connect(&cluster.url(), false), Code::Ok);
+    third.serve(1);
+    third.wait("asks for a copy, and nobody is free", |s| s.sst_requests == 1);
+    let state = third.grastate(&cluster.sites[2]);
+    assert!(state.contains("safe_to_bootstrap: 0"), "{state}");
+    disk.fail();
+    write_much(&hosts[0], MORE_THAN_A_SEGMENT);
+    third.wait("ends", |s| s.ended.as_ref().is_some_and(|text| text.contains("cannot be given its data")));
+    third.stop();
+    hosts.into_iter().for_each(|host| drop(host.stop()));
 }
 
 /// The others may execute it: an answer before that is known would be a guess.

@@ -324,6 +324,10 @@ fn options_are_checked_and_take_effect() {
     assert_eq!(node.options_set("pc.weight=3"), Code::Ok);
     assert_eq!(hosts[0].stat("cluster_weight"), StatValue::Text("3".into()));
     assert!(node.options_get().contains("pc.weight = 3; "));
+    // Nobody would decide. The server lets nobody see a variable while it waits for the answer.
+    assert_eq!(node.options_set("pc.weight=0"), Code::Ok);
+    assert_eq!(hosts[0].stat("cluster_weight"), StatValue::Text("3".into()));
+    assert_eq!(node.options_set("pc.weight=3"), Code::Ok);
     assert_eq!(node.options_set("gcache.size=1M"), Code::NodeFail);
     drop(node);
     agree(hosts);
