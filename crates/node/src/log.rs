@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_log_within_the_data_directory_is_refused() {
-        let top = std::env::temp_dir().join(format!("trireme-log-place-{}", std::process::id()));
+        let top = trireme_private::fresh_dir(&std::env::temp_dir(), "trireme-log-place-").unwrap();
         let [data, within, beside] = ["data", "data/logs", "data-logs"].map(|name| top.join(name));
         for dir in [&within, &beside] {
             std::fs::create_dir_all(dir).unwrap();

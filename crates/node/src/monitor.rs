@@ -545,15 +545,24 @@ mod tests {
         assert_eq!(monitor.wait_ended(Seqno(2), now()), Ok(()));
     }
 
-    /// Runs `wait` for 2 while 1 has left and has not ended: it returns only when that has.
-    fn waits_for_the_end_of_1(monitor: &Arc<OrderMonitor>, wait: fn(&OrderMonitor) -> Result<(), Interrupted>) {
-        monitor.enter(Seqno(1), None).unwrap();
-        monitor.leave(Seqno(1));
+    /// A thread that waits so, once it does.
+    fn waiter(
+        monitor: &Arc<OrderMonitor>,
+        wait: fn(&OrderMonitor) -> Result<(), Interrupted>,
+    ) -> thread::JoinHandle<Result<(), Interrupted>> {
         let m = monitor.clone();
         let waiting = thread::spawn(move || wait(&m));
         while monitor.lock().positions.is_empty() && !waiting.is_finished() {
             thread::yield_now();
         }
+        waiting
+    }
+
+    /// Runs `wait` for 2 while 1 has left and has not ended: it returns only when that has.
+    fn waits_for_the_end_of_1(monitor: &Arc<OrderMonitor>, wait: fn(&OrderMonitor) -> Result<(), Interrupted>) {
+        monitor.enter(Seqno(1), None).unwrap();
+        monitor.leave(Seqno(1));
+        let waiting = waiter(monitor, wait);
         assert!(!waiting.is_finished());
         monitor.end(Seqno(1));
         assert_eq!(waiting.join().unwrap(), Ok(()));
@@ -585,16 +594,11 @@ mod tests {
     fn what_was_handed_out_is_waited_for_also_beyond_the_last_position() {
         let monitor = Arc::new(OrderMonitor::new(Seqno(0)));
         monitor.set_last(Some(Seqno(0)));
-        let m = monitor.clone();
-        let waiting = thread::spawn(move || m.wait_handed(Seqno(1)));
-        while monitor.lock().positions.is_empty() && !waiting.is_finished() {
-            thread::yield_now();
-        }
+        let waiting = waiter(&monitor, |m| m.wait_handed(Seqno(1)));
         monitor.enter(Seqno(1), None).unwrap();
         monitor.leave(Seqno(1));
         assert_eq!(waiting.join().unwrap(), Ok(()));
-        let m = monitor.clone();
-        let waiting = thread::spawn(move || m.wait_handed(Seqno(2)));
+        let waiting = waiter(&monitor, |m| m.wait_handed(Seqno(2)));
         monitor.set_closed(true);
         assert_eq!(waiting.join().unwrap(), Err(Interrupted::Closed), "the node leaves");
     }

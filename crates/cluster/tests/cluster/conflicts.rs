@@ -1,8 +1,9 @@
 //! Writers on different nodes that want the same rows.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread::ScopedJoinHandle;
 
-use crate::support::{Bed, assert_equal, client_in_d, eventually, handed_on, schema};
+use crate::support::{Bed, Client, assert_equal, client_in_d, eventually, handed_on, schema};
 
 const DEADLOCK: u16 = 1213;
 
@@ -102,6 +103,22 @@ fn verdict(won: bool) -> &'static str {
     if won { "committed" } else { "was refused" }
 }
 
+/// One transaction. `false`: it was refused for a conflict, and is rolled back.
+fn attempt(client: &mut Client, steps: &[&str]) -> bool {
+    let outcome = steps.iter().try_for_each(|step| client.session.query(step).map(drop));
+    if let Err(error) = &outcome {
+        assert!(matches!(error.code(), Some(DEADLOCK | 1205)), "{error}");
+        client.run("ROLLBACK");
+    }
+    outcome.is_ok()
+}
+
+/// How many transactions of all writers were done, and how many were refused.
+fn sums(writers: Vec<ScopedJoinHandle<'_, (i64, i64)>>) -> (i64, i64) {
+    let counts = writers.into_iter().map(|writer| handed_on(writer.join()));
+    counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+}
+
 /// Counters incremented from all nodes: the sum must be the number of acknowledged increments. Brute-force aborts,
 /// replays and retried statements all happen on the way.
 pub fn no_update_is_lost_under_contention(bed: &Bed) {
@@ -128,32 +145,18 @@ pub fn no_update_is_lost_under_contention(bed: &Bed) {
                     for round in 0..ROUNDS {
                         let id = (round + w) % 5 + 1;
                         // Half in transactions of two statements, half by autocommit.
-                        let outcome = if round % 2 == 0 {
-                            client
-                                .session
-                                .query("BEGIN")
-                                .and_then(|_| client.session.query(&format!("UPDATE counter SET v=v+1 WHERE id={id}")))
-                                .and_then(|_| client.session.query("COMMIT"))
-                        } else {
-                            client.session.query(&format!("UPDATE counter SET v=v+1 WHERE id={id}"))
+                        let update = format!("UPDATE counter SET v=v+1 WHERE id={id}");
+                        let done = match round % 2 {
+                            0 => attempt(&mut client, &["BEGIN", &update, "COMMIT"]),
+                            _ => attempt(&mut client, &[&update]),
                         };
-                        match outcome {
-                            Ok(_) => acknowledged += 1,
-                            Err(error) => {
-                                assert!(matches!(error.code(), Some(DEADLOCK | 1205)), "{error}");
-                                client.run("ROLLBACK");
-                                refused += 1;
-                            }
-                        }
+                        *if done { &mut acknowledged } else { &mut refused } += 1;
                     }
                     (acknowledged, refused)
                 })
             })
             .collect();
-        writers
-            .into_iter()
-            .map(|writer| handed_on(writer.join()))
-            .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+        sums(writers)
     });
     assert!(acknowledged > 0 && refused > 0, "no contention: {acknowledged} acknowledged, {refused} refused");
     for n in 1..=3 {
@@ -181,14 +184,7 @@ pub fn streaming_commits_beside_views(bed: &Bed) {
             for _ in 0..ROUNDS {
                 tried.fetch_add(1, Relaxed);
                 let steps = ["BEGIN", "INSERT INTO t (v) VALUES (1)", "INSERT INTO t (v) VALUES (2)", "COMMIT"];
-                match steps.iter().try_for_each(|step| client.session.query(step).map(drop)) {
-                    Ok(()) => committed += 1,
-                    Err(error) => {
-                        assert!(matches!(error.code(), Some(DEADLOCK | 1205)), "{error}");
-                        client.run("ROLLBACK");
-                        ended += 1;
-                    }
-                }
+                *if attempt(&mut client, &steps) { &mut committed } else { &mut ended } += 1;
             }
             (committed, ended)
         };
@@ -202,10 +198,7 @@ pub fn streaming_commits_beside_views(bed: &Bed) {
             let weight = change % 2 + 1;
             operator.run(&format!("SET GLOBAL wsrep_provider_options='pc.weight={weight}'"));
         }
-        writers
-            .into_iter()
-            .map(|writer| handed_on(writer.join()))
-            .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+        sums(writers)
     });
     assert!(committed > 0 && ended > 0, "{committed} committed, {ended} ended by a view");
     for n in 1..=3 {

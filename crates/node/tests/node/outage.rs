@@ -72,6 +72,17 @@ fn three_with(cluster: &Cluster, options: &str) -> (Vec<Host>, Host, Disk) {
     (hosts, third, disk)
 }
 
+/// The disk works, and the third server, which was stopped in the outage, is started again.
+#[track_caller]
+fn comes_back_with_its_data(cluster: &Cluster, kept: Tables, disk: &Disk, others: Vec<Host>) {
+    disk.mend();
+    // The log was not closed in order, so the server's engine is asked as after a crash.
+    let position = kept.gtid();
+    let mut back = cluster.host(2, kept, Some(position), &disk.option());
+    back.comes_back_without_a_copy(cluster);
+    goes_on_with(back, others);
+}
+
 /// The disk fails when it needs room for another segment.
 pub fn break_down(disk: &Disk, writer: &Host, host: &Host) {
     disk.fail();
@@ -79,11 +90,16 @@ pub fn break_down(disk: &Disk, writer: &Host, host: &Host) {
     await_out(host);
 }
 
-pub fn await_out(host: &Host) {
-    host.wait("out", |s| s.views.last().is_some_and(|v| v.status == ViewStatus::NonPrimary));
+/// Its own log says that it is out. An applier that is held up keeps the view from the server.
+fn await_outage(host: &Host) {
     host.wait("says so", |s| {
         s.log.iter().any(|(_, line)| line.contains("until the disk with its write-set log works"))
     });
+}
+
+pub fn await_out(host: &Host) {
+    host.wait("out", |s| s.views.last().is_some_and(|v| v.status == ViewStatus::NonPrimary));
+    await_outage(host);
 }
 
 #[test]
@@ -265,9 +281,7 @@ fn an_error_of_an_applier_meanwhile_costs_a_full_copy() {
     disk.fail();
     // More would wait for the one that is held.
     write_much(&hosts[0], MORE_THAN_A_SEGMENT);
-    third.wait("says so", |s| {
-        s.log.iter().any(|(_, line)| line.contains("until the disk with its write-set log works"))
-    });
+    await_outage(&third);
     drop(hold);
     third.wait("out for good", |s| s.finals == 1);
     disk.mend();
@@ -313,12 +327,7 @@ fn a_server_that_is_stopped_meanwhile_knows_where_it_stands() {
     let state = fs::read_to_string(cluster.sites[2].dir.join("grastate.dat")).unwrap();
     assert!(state.contains(&format!("seqno:   {}\n", kept.position())), "{state}");
     hosts[0].commit("a", "missed");
-    disk.mend();
-    // The log was not closed in order, so the server's engine is asked as after a crash.
-    let position = kept.gtid();
-    let mut back = cluster.host(2, kept, Some(position), &disk.option());
-    back.comes_back_without_a_copy(&cluster);
-    goes_on_with(back, hosts);
+    comes_back_with_its_data(&cluster, kept, &disk, hosts);
 }
 
 /// Bodies beyond the memory for them would have to be read back from the log.
@@ -331,19 +340,13 @@ fn a_server_that_is_stopped_before_its_backlog_can_be_read_keeps_its_data() {
     write_much(&hosts[0], 40 << 20);
     disk.fail();
     write_much(&hosts[0], MORE_THAN_A_SEGMENT);
-    third.wait("says so", |s| {
-        s.log.iter().any(|(_, line)| line.contains("until the disk with its write-set log works"))
-    });
+    await_outage(&third);
     drop(hold);
     third.wait("applies what it has in memory", |s| s.tables.position() > 100);
     let kept = third.stop();
     let state = fs::read_to_string(cluster.sites[2].dir.join("grastate.dat")).unwrap();
     assert!(!state.contains("00000000-0000-0000-0000-000000000000"), "{state}");
-    disk.mend();
-    let position = kept.gtid();
-    let mut back = cluster.host(2, kept, Some(position), &disk.option());
-    back.comes_back_without_a_copy(&cluster);
-    goes_on_with(back, hosts);
+    comes_back_with_its_data(&cluster, kept, &disk, hosts);
 }
 
 /// Its main thread waits for the state, and hears nothing.
