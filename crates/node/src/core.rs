@@ -63,9 +63,10 @@ impl Core {
         log: Log,
         donor_list: String,
         connected: Option<Arc<Slot<Result<(), ConnectError>>>>,
+        starts: bool,
     ) -> Core {
         let first = first(&plan, shared.host.args.arbitrator.is_some(), shared.failures.known());
-        let conn = Connection::begin(&shared, &plan, donor_list, connected);
+        let conn = Connection::begin(&shared, &plan, donor_list, connected, starts);
         let (inc, failure) = Incarnation::begin(&shared, plan, log, conn.donor_list.clone(), first, None);
         let mut core = Core { shared, conn, inc };
         if let Some(reason) = failure {

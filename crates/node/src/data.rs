@@ -124,16 +124,12 @@ impl Data {
         self.last.store(last.0, Relaxed);
     }
 
-    /// Puts on disk what statements have done that have ended, and takes back the marks of those for which that has failed before. `then`: also
-    /// what stands for one that has just ended.
-    pub fn sync_statements(&self, then: impl FnOnce(&mut Saved)) -> io::Result<()> {
+    /// Puts on disk what statements have done that have ended, and takes back their marks.
+    pub fn sync_statements(&self) -> io::Result<()> {
         // Of those that end from here on nobody knows whether this covers them.
-        let left = self.save(|saved| saved.left());
+        let ended = self.save(|saved| saved.ended());
         engine::sync_statement(self.host.args.data_dir())?;
-        self.save(|saved| {
-            saved.end_left(left);
-            then(saved);
-        });
+        self.save(|saved| saved.end_synced(ended));
         Ok(())
     }
 
@@ -146,9 +142,9 @@ impl Data {
         if inconsistent {
             // The thread that found that out may not have come to write it down.
             self.discard();
-        } else if self.save(|saved| saved.left()) > 0 {
+        } else if self.save(|saved| saved.owes_sync()) {
             // If it fails once more, the mark stays in the file.
-            let _ = self.sync_statements(|_| {});
+            let _ = self.sync_statements();
         }
         if left < self.last() && !queued && !inconsistent {
             return;

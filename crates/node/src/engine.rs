@@ -86,7 +86,8 @@ pub fn sync_copy(data_dir: &Path) -> io::Result<()> {
     let mut synced = BTreeSet::new();
     sync_file_system(&File::open(data_dir)?, &mut synced)?;
     let mounts = mounts_below(&data_dir.canonicalize()?, &fs::read_to_string("/proc/self/mountinfo")?);
-    let beside_files = open_files(b"")?.filter_map(|(_, file)| file.parent().map(Path::to_owned));
+    let beside_files: BTreeSet<PathBuf> =
+        open_files(b"")?.filter_map(|(_, file)| file.parent().map(Path::to_owned)).collect();
     for path in mounts.into_iter().chain(beside_files) {
         match File::open(path) {
             Ok(directory) => sync_file_system(&directory, &mut synced)?,

@@ -234,9 +234,9 @@ impl Node {
         let connected = Arc::new(Slot::default());
         let patience = plan.patience;
         let waiter = (patience != Patience::None).then(|| connected.clone());
-        let (for_core, donor) = (shared.clone(), donor.to_string());
+        let (for_core, donor, starts) = (shared.clone(), donor.to_string(), wish.first);
         running.connection += 1;
-        running.core = Some(GroupThread::start(move || Core::new(for_core, plan, log, donor, waiter).run()));
+        running.core = Some(GroupThread::start(move || Core::new(for_core, plan, log, donor, waiter, starts).run()));
         Ok((connected, patience, running.connection))
     }
 

@@ -29,8 +29,9 @@ pub struct Saved {
     found: bool,
     /// `gvwstate.dat` is of this process: a clean stop removes it.
     view_written: bool,
-    /// Statements that have ended, and of which the file keeps the marks.
-    left: u32,
+    /// How many statements have ended, and of how many of them, the oldest, the effects are on disk. The file keeps the marks of the others.
+    ended: u64,
+    synced: u64,
     /// A write that failed, for the log.
     trouble: Option<String>,
 }
@@ -88,7 +89,8 @@ impl Saved {
             receiving: false,
             found,
             view_written: false,
-            left: 0,
+            ended: 0,
+            synced: 0,
             trouble: None,
         })
     }
@@ -195,7 +197,7 @@ impl Saved {
     pub fn running(&mut self, history: Uuid) {
         self.live = true;
         self.receiving = false;
-        self.left = 0;
+        self.synced = self.ended;
         self.position = None;
         self.on_disk = None;
         let result = self.file.restore(history, None);
@@ -258,25 +260,30 @@ impl Saved {
         self.note(result)
     }
 
-    pub fn end_unsafe(&mut self) {
+    fn end_unsafe(&mut self) {
         let result = self.file.mark_safe();
         self.note(result);
     }
 
-    /// The statement has ended, and its effect is not known to be on disk: its mark stays until [`end_left`](Self::end_left).
-    pub fn leave_unsafe(&mut self) {
-        self.left += 1;
+    /// A statement has ended. Its mark stays until its effect is on disk ([`end_synced`](Self::end_synced)).
+    pub fn end_statement(&mut self) {
+        self.ended += 1;
     }
 
-    /// Statements that have ended and whose marks are left.
-    pub fn left(&self) -> u32 {
-        self.left
+    /// How many have ended.
+    pub fn ended(&self) -> u64 {
+        self.ended
     }
 
-    /// The effects of so many of them are on disk now.
-    pub fn end_left(&mut self, count: u32) {
-        for _ in 0..count.min(self.left) {
-            self.left -= 1;
+    /// Have some ended whose effects are not known to be on disk?
+    pub fn owes_sync(&self) -> bool {
+        self.synced < self.ended
+    }
+
+    /// The effects of the first `count` that ended are on disk.
+    pub fn end_synced(&mut self, count: u64) {
+        while self.synced < count {
+            self.synced += 1;
             self.end_unsafe();
         }
     }
@@ -325,9 +332,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_that_were_left_go_with_a_sync_that_began_after_them() {
-        let dir = std::env::temp_dir().join(format!("trireme-saved-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
+    fn marks_go_with_a_sync_that_began_after_their_statements_had_ended() {
+        let dir = trireme_private::fresh_dir(&std::env::temp_dir(), "trireme-saved-").unwrap();
         let mut saved = Saved {
             file: StateFile::open(&dir).unwrap().0,
             view_dir: None,
@@ -338,26 +344,31 @@ mod tests {
             receiving: false,
             found: false,
             view_written: false,
-            left: 0,
+            ended: 0,
+            synced: 0,
             trouble: None,
         };
         let history = Uuid([1; 16]);
         saved.running(history);
-        for _ in 0..2 {
+        let one_more = |saved: &mut Saved| {
             assert!(saved.begin_unsafe());
-            saved.leave_unsafe();
-        }
-        assert!(saved.begin_unsafe());
-        let left = saved.left();
-        // While that one is synced, another one ends that cannot be.
-        assert!(saved.begin_unsafe());
-        saved.leave_unsafe();
-        saved.end_left(left);
-        saved.end_unsafe();
+            saved.end_statement();
+            saved.ended()
+        };
+        let [_, failed, covered] = [(); 3].map(|()| one_more(&mut saved));
+        // While the third is synced, another one ends.
+        let last = one_more(&mut saved);
+        saved.end_synced(covered);
         let unfinished = || StateFile::open(&dir).unwrap().0.state().unfinished;
-        assert_eq!((saved.left(), unfinished()), (1, history));
-        saved.end_left(1);
-        assert_eq!((saved.left(), unfinished()), (0, Uuid::NIL));
+        assert_eq!((saved.owes_sync(), unfinished()), (true, history));
+        // A sync that began long before says nothing of it.
+        saved.end_synced(failed);
+        assert_eq!((saved.owes_sync(), unfinished()), (true, history));
+        saved.end_synced(last);
+        assert_eq!((saved.owes_sync(), unfinished()), (false, Uuid::NIL));
+        assert!(saved.begin_unsafe());
+        saved.end_synced(last);
+        assert_eq!((saved.owes_sync(), unfinished()), (false, history), "that one has not ended");
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -55,8 +55,6 @@ pub enum Start {
 
 /// Everything the group thread starts with.
 pub struct Plan {
-    /// Of the first connection of this process: its server may be starting with it.
-    pub first: bool,
     pub cluster: String,
     /// Addresses to begin with; `None` for a node without network.
     pub peers: Option<Vec<String>>,
@@ -226,21 +224,7 @@ pub fn prepare(host: &Host, log: &mut Log, wish: &Wish<'_>, saved: &mut Saved) -
     let cluster = wish.cluster.to_string();
     // A server that bootstraps resets its engine's position in the first view: it was asked before.
     let unconfirmed = !bootstrap && (engine != Engine::Runs && position.is_some() || fallback.is_some());
-    let first = wish.first;
-    Ok(Plan {
-        first,
-        cluster,
-        peers,
-        transport,
-        unwelcome_max,
-        config,
-        start,
-        engine,
-        unconfirmed,
-        script,
-        patience,
-        seed,
-    })
+    Ok(Plan { cluster, peers, transport, unwelcome_max, config, start, engine, unconfirmed, script, patience, seed })
 }
 
 /// A new incarnation of this member, at its address.
@@ -273,20 +257,7 @@ pub fn rejoin(
     // The engine has been running, and is in the middle of commits: what has left commit order is in it.
     let (engine, unconfirmed) = (Engine::Runs, false);
     let cluster = cluster.to_string();
-    Ok(Plan {
-        first: false,
-        cluster,
-        peers,
-        transport,
-        unwelcome_max,
-        config,
-        start,
-        engine,
-        unconfirmed,
-        script,
-        patience,
-        seed,
-    })
+    Ok(Plan { cluster, peers, transport, unwelcome_max, config, start, engine, unconfirmed, script, patience, seed })
 }
 
 fn fresh(host: &Host, log: &Log) -> Result<(Uuid, Seqno), NoChance> {

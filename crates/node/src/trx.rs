@@ -48,12 +48,13 @@ impl TrxState {
         let (begins, ends) = (self.flags & flags::TRX_START != 0, self.flags & flags::TRX_END != 0);
         let is_ended = self.ended_at.is_some_and(|view| view < seqno);
         match fate(ends) {
-            // The others have no fragments of it any more. A replay would wait for the view, whose callback waits for this.
-            Fate::Replay if is_ended && !begins => {
-                self.stage = Stage::Failed(seqno);
+            Fate::Replay => {
+                if is_ended && !begins {
+                    // The others have no fragments of it any more. A replay would wait for the view, whose callback waits for this.
+                    self.stage = Stage::Failed(seqno);
+                }
                 Hit { code: Code::BfAbort, begins_orphan: false }
             }
-            Fate::Replay => Hit { code: Code::BfAbort, begins_orphan: false },
             Fate::RollBack => {
                 self.stage = Stage::Failed(seqno);
                 Hit { code: Code::TrxFail, begins_orphan: is_ended && begins }

@@ -114,13 +114,14 @@ impl Connection {
         plan: &Plan,
         donor_list: String,
         connected: Option<Arc<Slot<Result<(), ConnectError>>>>,
+        starts: bool,
     ) -> Connection {
         Connection {
             cluster: plan.cluster.clone(),
             peers: plan.peers.clone(),
             donor_list,
             log_max: shared.host.args.arbitrator.as_ref().map(|a| a.log_max),
-            starts: plan.first,
+            starts,
             connected,
             word: plan.unconfirmed.then_some(Word::Engine),
             proposals: OwnProposals::default(),

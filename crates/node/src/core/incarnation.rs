@@ -139,7 +139,6 @@ impl Incarnation {
             peers: _,
             script: _,
             patience: _,
-            first: _,
         } = plan;
         let started = Instant::now();
         let mut log = log;

@@ -88,9 +88,8 @@ impl Node {
     /// mark stays (rule 26).
     pub(super) fn end_statement(&self, seqno: Seqno) {
         let shared = &self.shared;
-        let synced = shared.data.sync_statements(|saved| saved.end_unsafe());
-        if let Err(error) = synced {
-            shared.data.save(Saved::leave_unsafe);
+        shared.data.save(Saved::end_statement);
+        if let Err(error) = shared.data.sync_statements() {
             shared.host.log(
                 Level::Warn,
                 format!(

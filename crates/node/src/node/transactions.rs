@@ -6,7 +6,7 @@ use crate::command::{Command, Outcome};
 use crate::monitor::Interrupted;
 use crate::slot::Slot;
 use crate::stages::SlowCommit;
-use crate::trx::{Hit, Trx};
+use crate::trx::Trx;
 use crate::{Code, ConnId, Handle, KeyKind, Level, Meta, RecvCtx, Source, TrxId, flags};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -125,26 +125,24 @@ impl Node {
                 }
                 state.stage = Stage::Certified(seqno);
                 if trx.is_aborted() {
-                    let hit = state.hit(seqno);
                     drop(state);
-                    return (self.answer_hit(trx.id, hit), Some(meta));
+                    return (self.hit(&trx, seqno), Some(meta));
                 }
                 drop(state);
                 match shared.monitor.wait_unpaused(seqno, &trx.aborted) {
-                    Err(Interrupted::Aborted) => {
-                        let hit = trx.lock().hit(seqno);
-                        (self.answer_hit(trx.id, hit), Some(meta))
-                    }
+                    Err(Interrupted::Aborted) => (self.hit(&trx, seqno), Some(meta)),
                     Ok(()) | Err(Interrupted::Closed | Interrupted::TimedOut) => (Code::Ok, Some(meta)),
                 }
             }
         }
     }
 
-    fn answer_hit(&self, trx: TrxId, hit: Hit) -> Code {
+    /// The answer to an ordered victim.
+    fn hit(&self, trx: &Trx, seqno: Seqno) -> Code {
+        let hit = trx.lock().hit(seqno);
         if hit.begins_orphan {
             // Its server sends none for what a view has ended, and the others would hold its rows for as long as this node is in the group.
-            let _ = self.rollback(trx);
+            let _ = self.rollback(trx.id);
         }
         hit.code
     }
@@ -172,10 +170,7 @@ impl Node {
         }
         match entered {
             Ok(()) => Code::Ok,
-            Err(Interrupted::Aborted) => trx.map_or(Code::BfAbort, |trx| {
-                let hit = trx.lock().hit(meta.seqno);
-                self.answer_hit(trx.id, hit)
-            }),
+            Err(Interrupted::Aborted) => trx.map_or(Code::BfAbort, |trx| self.hit(&trx, meta.seqno)),
             // The node has left in the middle: nothing orders this any more. A client may be told what the group has
             // committed; an applier's work is of no use to anybody.
             Err(Interrupted::Closed) if handle.opaque == APPLIER => Code::NodeFail,
