@@ -288,6 +288,12 @@ impl Core {
                 self.inc.group.data_discarded(now);
                 self.carry_out();
             }
+            Event::EngineAwaited { app } => {
+                if let Err(error) = self.inc.replicator.handle_engine_awaited(&app) {
+                    self.fail(unreadable(&error));
+                }
+                self.carry_out();
+            }
             Event::Found { history } => {
                 self.inc.replicator.handle_found(history);
                 self.shared.data.found(history);

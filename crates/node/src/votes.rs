@@ -114,6 +114,11 @@ impl Votes {
     pub fn abandon(&self) {
         self.lock().abandon().into_iter().for_each(|slot| slot.fill(None));
     }
+
+    /// See [`Ballots::abandon_upto`].
+    pub fn abandon_upto(&self, seqno: Seqno) {
+        self.lock().abandon_upto(seqno).into_iter().for_each(|slot| slot.fill(None));
+    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use std::time::Duration;
 use trireme_types::{Base, Fork, Kinship, Lineage, LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
 
 use crate::group::Group;
+use crate::io::{Event, Output};
 use crate::message::Presence;
 use crate::mutant::Mutant;
 use crate::replication::Progress;
@@ -145,6 +146,11 @@ impl ServerData {
     /// Has the engine everything up to here on its disk?
     fn is_on_disk(&self, seqno: Seqno) -> bool {
         self.on_disk.is_none_or(|upto| seqno <= upto)
+    }
+
+    /// Up to where a log that is to take the place of the own one waits for that.
+    pub fn awaited_upto(&self) -> Option<Seqno> {
+        self.awaited.as_ref().map(|awaited| awaited.seqno)
     }
 
     /// Are the data where they were at the start, and does a log vouch for that?
@@ -639,7 +645,9 @@ impl<S: LogStore> Group<S> {
     /// The state that was not taken is taken as soon as the engine allows it.
     pub(crate) fn keep_offer(&mut self, offer: Offer) {
         if let Some(awaited) = &mut self.data.awaited {
+            let app = offer.base.app.clone();
             awaited.offer = Some(offer);
+            self.out.push_back(Output::Event(Event::EngineAwaited { app }));
         }
     }
 

@@ -446,9 +446,9 @@ impl<S: LogStore> Group<S> {
         self.input(|group| group.on_engine_disk(now, upto));
     }
 
-    /// Does something wait for [`Group::note_engine_disk`] to reach further?
-    pub fn awaits_engine_disk(&self) -> bool {
-        self.data.awaited.is_some()
+    /// Something waits for [`Group::note_engine_disk`] to reach this.
+    pub fn awaits_engine_disk(&self) -> Option<Seqno> {
+        self.data.awaited_upto()
     }
 
     /// Answer to `Event::DataDiverged`: the data are marked as void, durably, so the log may be replaced.

@@ -200,6 +200,11 @@ pub enum Event {
     /// data as void, durably, and says so by `Group::data_discarded`; only then is the log replaced, so that no crash can leave the
     /// group's log beside another branch's data.
     DataDiverged,
+    /// A state is not taken before the engine has its data on disk up to there (rule 32), and this is what the application put into it. The engine may
+    /// wait for what was ordered in the part that the state skips: the driver uses what the state tells of that.
+    EngineAwaited {
+        app: Bytes,
+    },
     /// This member is to begin `history` for all that wait with it (`pc.bootstrap_expect`): the driver writes down, durably, that its
     /// data, which are empty, are those of seqno 0 of that history, and calls `Group::bootstrap`.
     Found {

@@ -518,6 +518,14 @@ impl<S: LogStore> Group<S> {
         self.log(false, text);
     }
 
+    /// A member repeats its wish.
+    fn tell_of_refusal(&mut self, node: NodeId, weight: Weight, wish: Weight) {
+        if self.told.weight_ignored.replace((node, wish)) != Some((node, wish)) {
+            let name = self.names_of(&[node]);
+            self.log(true, format!("{name} keeps its weight {weight}: with {wish} nobody would be left to decide"));
+        }
+    }
+
     fn step_weight(&mut self, now: Timestamp) -> bool {
         let mut voters = self.own.tail().voters.clone();
         voters.fork = Uuid::NIL;
@@ -533,6 +541,12 @@ impl<S: LogStore> Group<S> {
             let Some(at) = voters.voters.iter().position(|v| v.node == node) else { continue };
             let before = voters.voters[at].weight;
             voters.voters[at].weight = granted(before, wish, weight_max);
+            if !self.can_order(&voters) {
+                // No set of voters without a server that has weight: never again would anything be ordered.
+                voters.voters[at].weight = before;
+                self.tell_of_refusal(node, before, wish);
+                continue;
+            }
             if voters.majority(|n| here.contains(&n)) {
                 continue;
             }
@@ -548,11 +562,6 @@ impl<S: LogStore> Group<S> {
             }
         }
         if voters.voters == self.own.tail().voters.voters {
-            return false;
-        }
-        if !self.can_order(&voters) {
-            // No set of voters without a server that has weight: never again would anything be ordered.
-            self.log(true, "ignoring a change of weights that would leave nobody to decide".into());
             return false;
         }
         self.append_voters(&voters)

@@ -29,6 +29,8 @@ pub(crate) struct Told {
     pub founders: Vec<NodeId>,
     /// The member whose lower weight waits for voters that are away, and that weight.
     pub weight_waits: Option<(NodeId, Weight)>,
+    /// The member whose lower weight would leave nobody to decide, and that weight.
+    pub weight_ignored: Option<(NodeId, Weight)>,
     /// The branch of another primary component that runs.
     pub met: Uuid,
     /// Lines about peers that nobody named.

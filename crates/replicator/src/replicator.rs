@@ -524,15 +524,44 @@ impl Replicator {
         } else if !was_synced && self.is_synced() {
             self.tell_synced(base.seqno);
         }
-        // The part that is skipped may hold the result.
-        if self.serves()
-            && !self.is(Mutant::ContradictionIgnored)
-            && let Some((seqno, held)) = self.outvoted()
-        {
-            self.emit(Effect::Contradicted { seqno, held });
-        }
+        // The part that is skipped may hold them.
+        let results: Vec<(Seqno, ErrorClass)> = self.roster.results().collect();
+        self.hear_results(results);
         self.answer_open_votes();
         Ok(rest)
+    }
+
+    fn on_engine_awaited(&mut self, state: &[u8]) -> Result<(), DecodeError> {
+        if !state.is_empty() {
+            let roster = Roster::decode(&mut Reader::new(state))?;
+            self.hear_results(roster.results().collect());
+        }
+        Ok(())
+    }
+
+    /// These came with a state, and some of them may have been heard before.
+    fn hear_results(&mut self, results: Vec<(Seqno, ErrorClass)>) {
+        if self.serves() {
+            results.into_iter().for_each(|(seqno, winner)| self.on_result(seqno, winner));
+        }
+    }
+
+    /// The group has decided a vote.
+    fn on_result(&mut self, seqno: Seqno, winner: ErrorClass) {
+        match &self.feed {
+            Feed::Nobody { .. } | Feed::Ended { .. } => {}
+            // A write set below the floor came with the data, and its result is compared with what is known of them.
+            Feed::Live { floor, .. } | Feed::Returning { floor, .. } => {
+                if seqno > *floor {
+                    self.emit(Effect::VoteDone { seqno, winner, applied: true });
+                } else {
+                    self.compare(seqno, winner);
+                }
+            }
+            Feed::Idle(_) | Feed::HalfDone(_) | Feed::Copying(_) => {
+                self.emit(Effect::VoteDone { seqno, winner, applied: false });
+            }
+        }
     }
 
     /// Fed, and in the state in which the server takes clients.
@@ -716,20 +745,7 @@ impl Replicator {
                 }
                 roster::Effect::VoteDone { seqno, winner, losers } => {
                     self.note_outvoted(&losers);
-                    match &self.feed {
-                        Feed::Nobody { .. } | Feed::Ended { .. } => {}
-                        // A write set below the floor came with the data, and its result is compared with what is known of them.
-                        Feed::Live { floor, .. } | Feed::Returning { floor, .. } => {
-                            if seqno > *floor {
-                                self.emit(Effect::VoteDone { seqno, winner, applied: true });
-                            } else {
-                                self.compare(seqno, winner);
-                            }
-                        }
-                        Feed::Idle(_) | Feed::HalfDone(_) | Feed::Copying(_) => {
-                            self.emit(Effect::VoteDone { seqno, winner, applied: false });
-                        }
-                    }
+                    self.on_result(seqno, winner);
                 }
                 roster::Effect::VoteDismissed { seqno, losers } => {
                     self.note_outvoted(&losers);

@@ -159,6 +159,12 @@ impl<W: Clone> Ballots<W> {
         std::mem::take(&mut self.failed).into_values().collect()
     }
 
+    /// The server's engine has to get past these votes before anything comes that would decide them. Those who wait for a result up to here get none.
+    pub fn abandon_upto(&mut self, seqno: Seqno) -> Vec<W> {
+        let later = self.failed.split_off(&seqno.next());
+        std::mem::replace(&mut self.failed, later).into_values().collect()
+    }
+
     pub fn end(&mut self) -> Vec<W> {
         self.owed.clear();
         self.outcomes.clear();
@@ -189,5 +195,17 @@ mod tests {
         assert_eq!(ballots.settle(Seqno(3)), Settled::Nothing, "it is forgotten");
         assert_eq!(ballots.settle(Seqno(4)), Settled::Decided(error));
         assert_eq!(ballots.settle(Seqno(5)), Settled::Decided(error));
+    }
+
+    #[test]
+    fn a_vote_is_abandoned_up_to_where_the_engine_is_awaited() {
+        let mut ballots = Ballots::default();
+        for seqno in [4, 5, 6] {
+            let _ = ballots.failed(Seqno(seqno), || seqno);
+        }
+        assert_eq!(ballots.abandon_upto(Seqno(5)), [4, 5]);
+        assert_eq!(ballots.decided(Seqno(6), ErrorClass(7)), Some(6), "it goes on waiting");
+        assert_eq!(ballots.decided(Seqno(5), ErrorClass(7)), None);
+        assert_eq!(ballots.settle(Seqno(5)), Settled::Decided(ErrorClass(7)), "the result is compared");
     }
 }

@@ -941,19 +941,68 @@ fn an_error_that_was_dismissed_in_an_earlier_life_is_not_of_the_data_that_come()
     assert_eq!(dismissed, [Effect::VoteDismissed { seqno: Seqno(3), lost: false }]);
 }
 
+/// It is beyond its floor, and so the server's ballots compare.
 #[test]
 fn a_result_in_what_a_new_base_skips_is_compared_with_what_a_server_failed_at() {
-    for (code, contradicted) in [(77, None), (78, Some(Effect::Contradicted { seqno: Seqno(5), held: ErrorClass(77) }))]
-    {
+    for code in [77, 78] {
         let mut other = back(&[]);
         other.view(8, &[2, 3, 1]);
         other.say(2, vote(5, code));
         other.say(3, vote(5, code));
-        assert_eq!(other.replicator.roster().decided(Seqno(5)), Some(ErrorClass(code)));
+        let winner = ErrorClass(code);
+        assert_eq!(other.replicator.roster().decided(Seqno(5)), Some(winner));
         let (s, effects) = beside_a_server_that_failed(&other.state());
-        assert_eq!(effects.into_iter().find(|e| matches!(e, Effect::Contradicted { .. })), contradicted);
+        assert!(effects.contains(&Effect::VoteDone { seqno: Seqno(5), winner, applied: true }), "{effects:?}");
         assert!(!s.replicator.awaits_result());
     }
+}
+
+/// As the group knows it at 9: write sets 3, 7 and 9 failed.
+fn state_with_results() -> Vec<u8> {
+    let mut other = back(&[]);
+    (8..10).for_each(|seqno| drop(other.view(seqno, &[2, 3, 1])));
+    for seqno in [3, 7, 9] {
+        other.say(2, vote(seqno, 77));
+        other.say(3, vote(seqno, 77));
+    }
+    other.state()
+}
+
+/// A server in the group, whose data were found at 4 and that was handed all up to 9.
+fn up_to_9(failed: &[u64]) -> Subject {
+    let mut s = Subject::with_failures(Some(4), None, 2, failures(failed));
+    (5..10).for_each(|seqno| drop(s.view(seqno, &[2, 3, 1])));
+    s
+}
+
+/// The server's ballots compare all that it applied in this life. The rest, which was found in its data, is compared here.
+#[test]
+fn results_that_come_with_a_state_are_those_of_votes() {
+    let results = |effects: &[Effect]| -> Vec<Effect> {
+        let told = |e: &&Effect| matches!(e, Effect::VoteDone { .. } | Effect::Contradicted { .. });
+        effects.iter().filter(told).cloned().collect()
+    };
+    let done = |seqno| Effect::VoteDone { seqno: Seqno(seqno), winner: ErrorClass(77), applied: true };
+    let contradicted = Effect::Contradicted { seqno: Seqno(3), held: ErrorClass::SUCCESS };
+    for (failed, before) in [(&[3][..], None), (&[], Some(contradicted))] {
+        let expected: Vec<Effect> = before.into_iter().chain([done(7), done(9)]).collect();
+        let mut s = up_to_9(failed);
+        assert_eq!(results(&s.reset_to(9, &state_with_results())), expected, "it begins with the state");
+        let mut s = up_to_9(failed);
+        s.replicator.handle_engine_awaited(&state_with_results()).expect("it is well formed");
+        assert_eq!(results(&s.effects()), expected, "the state waits for the engine, which may wait for these");
+        assert_eq!(s.replicator.roster().decided(Seqno(7)), None, "the state is not here yet");
+    }
+}
+
+#[test]
+fn a_state_that_waits_and_cannot_be_read_changes_nothing() {
+    let mut s = up_to_9(&[]);
+    let state = state_with_results();
+    assert!(s.replicator.handle_engine_awaited(&state[..state.len() / 2]).is_err());
+    assert!(s.effects().is_empty());
+    s.replicator.handle_engine_awaited(&[]).expect("there is none");
+    assert!(s.effects().is_empty());
 }
 
 /// Swarm seed 78356275: the one that had failed alone died, its vote came before the view in which the other was back, and nobody asked

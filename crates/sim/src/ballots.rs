@@ -125,9 +125,21 @@ impl Cluster {
     /// The disk with the log in this place is out, and nobody hears of a failure. A client's statement goes on, and is compared with the
     /// result later. `false`: the server has ended.
     pub(crate) fn abandon_vote_in_outage(&mut self, slot: usize) -> bool {
+        let Some(p) = &mut self.slots[slot].process else { return false };
+        p.ballots.abandon();
+        self.abandon_own_vote(slot)
+    }
+
+    /// The same for what does not come before the engine has got as far as `upto`.
+    pub(crate) fn abandon_vote_upto(&mut self, slot: usize, upto: Seqno) -> bool {
+        let Some(p) = &mut self.slots[slot].process else { return false };
+        p.ballots.abandon_upto(upto);
+        p.voting.is_none_or(|seqno| seqno > upto) || self.abandon_own_vote(slot)
+    }
+
+    fn abandon_own_vote(&mut self, slot: usize) -> bool {
         let s = &mut self.slots[slot];
         let Some(p) = &mut s.process else { return false };
-        p.ballots.abandon();
         let Some(seqno) = p.voting.take() else { return true };
         let server = p.server;
         let Some(next) = s.db.queue.front().filter(|c| Seqno(c.seqno) == seqno) else { return true };

@@ -147,6 +147,8 @@ pub(crate) struct Process {
     pub primary: bool,
     /// Since when it has no majority.
     pub non_primary_since: Option<u64>,
+    /// Since when a state waits for the engine, or when clients were last told not to wait for what the engine may wait for.
+    pub engine_awaited_since: Option<u64>,
     /// An operator's wish: the log is to begin with this, as far as that may be; and since when.
     pub wish: Option<(Seqno, u64)>,
     /// As an arbitrator: it was told to have a server give a copy, and has no answer.
@@ -974,6 +976,7 @@ impl Cluster {
             view: None,
             primary: false,
             non_primary_since: None,
+            engine_awaited_since: None,
             wish: None,
             asks_donor: false,
             durability: options.durability,

@@ -290,9 +290,8 @@ pub fn a_failed_statement_in_an_outage(seed: u64, broken: Option<&str>) -> Optio
         let votes = from == slot && matches!(m, Message::Submit { app: true, .. });
         if votes { Verdict::Hold } else { Verdict::Pass }
     })));
-    let votes = |c: &Cluster| c.slots[slot].process.as_ref().is_some_and(|p| p.voting.is_some());
     c.write(slot);
-    c.expect(10 * SEC, "it fails", votes);
+    c.expect(10 * SEC, "it fails", |c| c.is_voting(slot));
     (c.options.error_share, c.options.isolated_share) = (0.0, 0.0);
     let works_at = c.now + 2 * SEC;
     c.break_disk(slot, Sick::Writes, 0, works_at, false);

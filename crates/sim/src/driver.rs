@@ -492,6 +492,12 @@ impl Cluster {
                 self.with_group(slot, |g, now| g.data_discarded(now));
                 self.carry_out(slot);
             }
+            GroupEvent::EngineAwaited { app } => {
+                if let Err(error) = p.replicator.handle_engine_awaited(&app) {
+                    return self.fail(format!("n{slot}: a state that waits cannot be read: {error}"));
+                }
+                self.carry_out(slot);
+            }
             GroupEvent::Found { history } => {
                 p.replicator.handle_found(history);
                 self.begin_history(slot, history);
@@ -1247,6 +1253,24 @@ impl Cluster {
         }
     }
 
+    /// A state waits for the engine for too long: clients and appliers are told not to wait for what the engine may wait for.
+    pub(crate) fn look_at_engine_patience(&mut self, slot: usize) {
+        let patience = self.options.non_primary_patience;
+        let now = self.now;
+        let Some(p) = &mut self.slots[slot].process else { return };
+        let Some(upto) = p.group.awaits_engine_disk() else {
+            p.engine_awaited_since = None;
+            return;
+        };
+        let since = *p.engine_awaited_since.get_or_insert(now);
+        if now > since + patience {
+            p.engine_awaited_since = None;
+            if self.abandon_vote_upto(slot, upto) {
+                self.abandon(slot);
+            }
+        }
+    }
+
     /// The group thread gives up what is undecided, and begins a new session in the same step. So nothing is given up while it stands still.
     /// Clients are told that the outcome of what they sent is open, unless they wait however long it takes. A node does so without a
     /// majority only; as a fault it comes at any time. Says whether there was anything.
@@ -1276,6 +1300,11 @@ impl Cluster {
     /// Does a client in this place wait for the outcome of this operation?
     pub fn waits_for(&self, slot: usize, op: u64) -> bool {
         self.slots[slot].process.as_ref().is_some_and(|p| p.is_busy_with(op))
+    }
+
+    /// Does the server in this place wait for the outcome of a vote?
+    pub fn is_voting(&self, slot: usize) -> bool {
+        self.slots[slot].process.as_ref().is_some_and(|p| p.voting.is_some())
     }
 
     pub fn is_primary(&self, slot: usize) -> bool {

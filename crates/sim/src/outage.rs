@@ -168,7 +168,7 @@ impl Cluster {
         p.links.clear();
         p.snapshots.clear();
         (p.sync, p.step_at, p.wake_at, p.stopped) = (None, None, None, None);
-        (p.non_primary_since, p.wish) = (None, None);
+        (p.non_primary_since, p.engine_awaited_since, p.wish) = (None, None, None);
         (p.writes_until, p.crash_after, p.stall_after) = (0, None, None);
         let again = p.returned.filter(|(when, _)| now < when + MENDED_AFTER);
         let first = again.map_or(FIRST_LOOK, |(_, before)| (before * 2).min(FIRST_LOOK_MAX));

@@ -183,6 +183,7 @@ impl Cluster {
             return;
         }
         self.look_at_patience(slot);
+        self.look_at_engine_patience(slot);
         let log = self.slots[slot].engine_log(self.options.silent);
         let s = &mut self.slots[slot];
         let node = s.node;
@@ -204,9 +205,9 @@ impl Cluster {
             let unknown = s.unheard && !p.replicator.serves();
             let look = Look { epoch: 0, ended: if unknown { Seqno::ZERO } else { left } };
             p.engine.see(look, log, now);
-            let awaited = p.group.awaits_engine_disk();
+            let awaited = p.group.awaits_engine_disk().is_some();
             p.group.note_engine_disk(now, p.engine.upto());
-            takes_state = awaited && !p.group.awaits_engine_disk();
+            takes_state = awaited && p.group.awaits_engine_disk().is_none();
         }
         if takes_state {
             self.schedule_step(slot);

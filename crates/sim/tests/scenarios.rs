@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use trireme_order::{Content, Envelope, LogStore, Message, Phase};
 use trireme_sim::check::Outcome;
-use trireme_sim::{Cluster, DbFlush, MS, Options, SEC, StoreKind, Verdict};
-use trireme_types::Durability;
+use trireme_sim::{Cluster, DbFlush, Kind, MS, Options, SEC, StoreKind, Verdict};
+use trireme_types::{Durability, EntryKind};
 
 fn cluster(nodes: usize) -> Cluster {
     Cluster::formed(Options::calm(1, nodes))
@@ -636,4 +636,94 @@ fn a_member_that_dies_in_the_middle_of_a_record_has_the_whole_of_it_when_it_is_b
         c.expect(120 * SEC, "all have it", |c| c.committed(op) && c.one_view() && c.settled());
         c.conclude();
     });
+}
+
+/// Entries that take no seqno are ordered without this member, which stays in the view, and are in the sequencer's log no more.
+fn leave_behind(c: &mut Cluster, behind: usize) {
+    let orders = c.the_sequencer();
+    let lacks = c.store(behind).last().next();
+    c.isolate(behind);
+    for other in [1, 2] {
+        c.reset_link(behind, (behind + other) % 3);
+    }
+    for _ in 0..4 {
+        assert!(c.hold_order(orders, true));
+        c.expect(SEC, "it has desynced for a backup", |c| c.desyncs(orders, orders) == 1);
+        c.resume_order(orders);
+        c.expect(SEC, "the backup is over", |c| c.desyncs(orders, orders) == 0);
+    }
+    c.expect(5 * SEC, "the sequencer does not keep what it lacks", |c| c.store(orders).first() > lacks);
+}
+
+/// Swarm seed 88678635: a state waits for the engine, its applier for the result of a vote, and that is in the part of the log that the state skips.
+#[test]
+fn a_state_tells_the_result_for_which_the_engine_waits() {
+    let mut c = with(3, |o| {
+        (o.checkpoint_every, o.retain, o.db_flush) = (3, 0, DbFlush::Each);
+        o.timeouts.suspect = Duration::from_secs(60);
+    });
+    c.write_committed(0);
+    c.options.kind = Kind::Harmless;
+    c.options.error_share = 1.0;
+    let orders = c.the_sequencer();
+    let behind = (orders + 1) % 3;
+    c.set_filter(Some(Box::new(move |_, to, m| match m.content() {
+        Some(Content::Append(append))
+            if to == behind && append.entries.iter().any(|(h, _)| h.kind == EntryKind::App) =>
+        {
+            Verdict::Drop
+        }
+        _ => Verdict::Pass,
+    })));
+    let op = c.write(orders);
+    c.expect(SEC, "it fails there", |c| c.is_voting(behind));
+    c.options.error_share = 0.0;
+    c.run_for(SEC);
+    c.set_filter(None);
+    leave_behind(&mut c, behind);
+    let (seqno, _) = c.histories.find(op).expect("it is ordered");
+    assert_eq!(c.database_position(behind), Some(seqno - 1));
+    c.heal_network();
+    c.expect(5 * SEC, "it goes on", |c| c.database_position(behind) == Some(seqno));
+    c.conclude();
+}
+
+/// Swarm seed 88482707: a state waits for the engine, its applier for the locks of a client, and that one for its write set, of which the group has not
+/// heard.
+#[test]
+fn a_client_that_the_engine_waits_for_is_given_up() {
+    let mut c = with(3, |o| {
+        (o.checkpoint_every, o.retain, o.db_flush) = (3, 0, DbFlush::Each);
+        o.timeouts.suspect = Duration::from_secs(60);
+        o.keys = 1;
+    });
+    let orders = c.the_sequencer();
+    let behind = (orders + 1) % 3;
+    let sends = move |from, m: &Message| from == behind && matches!(m, Message::Submit { app: false, .. });
+    c.set_filter(Some(Box::new(move |from, _, m| if sends(from, m) { Verdict::Drop } else { Verdict::Pass })));
+    // Clients lock rows.
+    c.options.think_mean = MS;
+    let own: Vec<u64> = (0..5).map(|_| c.write(behind)).collect();
+    c.run_for(100 * MS);
+    c.options.think_mean = 0;
+    for _ in 0..5 {
+        c.write_committed(orders);
+    }
+    let end = c.database_position(orders);
+    let delivered = |c: &Cluster, slot| c.status(slot).map(|s| s.delivered);
+    c.expect(SEC, "all is delivered", |c| delivered(c, behind) == delivered(c, orders));
+    c.run_for(SEC);
+    let waits = c.database_position(behind);
+    assert!(waits < end);
+    leave_behind(&mut c, behind);
+    c.set_filter(None);
+    c.heal_network();
+    c.expect(c.options.non_primary_patience / 2, "linked again", |c| {
+        c.status(behind).is_some_and(|s| s.sequencer.is_some())
+    });
+    c.run_for(SEC);
+    assert_eq!(c.database_position(behind), waits, "clients have their time");
+    assert!(own.iter().any(|op| c.waits_for(behind, *op)));
+    c.expect(2 * c.options.non_primary_patience, "it goes on", |c| c.database_position(behind) >= end);
+    c.conclude();
 }

@@ -88,6 +88,7 @@ impl Core {
             self.inc.non_primary_since = None;
             self.give_up_waiting();
         }
+        self.look_at_engine_patience();
         // Beside a peer of this cluster a wrong address costs nothing.
         if !self.inc.group.is_unlinked() {
             self.inc.unwelcome = None;
@@ -148,7 +149,22 @@ impl Core {
         }
     }
 
-    /// No majority for long.
+    /// A state waits for the engine for long: perhaps for an applier that waits for a client, who waits for a write set that is ordered in or behind what
+    /// the state skips; or for a vote with a result behind it.
+    fn look_at_engine_patience(&mut self) {
+        let Some(upto) = self.inc.group.awaits_engine_disk() else {
+            self.inc.engine_awaited_since = None;
+            return;
+        };
+        let since = *self.inc.engine_awaited_since.get_or_insert_with(Instant::now);
+        if since.elapsed() > NON_PRIMARY_PATIENCE {
+            self.inc.engine_awaited_since = None;
+            self.shared.votes.abandon_upto(upto);
+            self.give_up_waiting();
+        }
+    }
+
+    /// No majority, or no state of the group, for long.
     pub(super) fn give_up_waiting(&mut self) {
         if self.conn.proposals.is_empty() {
             return;
@@ -311,7 +327,7 @@ impl Core {
         };
         // One that runs is looked at early: a first look proves nothing yet.
         let wanted = for_trim && live || self.inc.engine.is_unseen() && (live || found > Seqno::ZERO);
-        if (wanted || self.inc.group.awaits_engine_disk()) && !self.inc.engine_asked && !self.arbitrates() {
+        if (wanted || self.inc.group.awaits_engine_disk().is_some()) && !self.inc.engine_asked && !self.arbitrates() {
             self.inc.engine_asked = true;
             // One that returns to a running server was fed by this process.
             let fed = self.inc.replicator.serves();

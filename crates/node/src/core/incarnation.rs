@@ -77,6 +77,9 @@ pub(super) struct Incarnation {
     /// The majority is lost since then, and the patience with it is not over: from `on_non_primary` to the next own view or the end of
     /// patience (`keep_house`).
     pub(super) non_primary_since: Option<Instant>,
+    /// A state waits for the engine since then, or clients were last told since then not to wait for what the engine may wait for
+    /// (`look_at_engine_patience`).
+    pub(super) engine_awaited_since: Option<Instant>,
     /// Large bodies that were delivered, until nobody else needs them (`keep_log`): so that this thread is never the last to let go of one.
     pub(super) large: Vec<Bytes>,
     // Flow control.
@@ -197,6 +200,7 @@ impl Incarnation {
             past: Some(Past::begin()),
             catch_up: None,
             non_primary_since: None,
+            engine_awaited_since: None,
             large: Vec::new(),
             watching: false,
             donors_count: false,

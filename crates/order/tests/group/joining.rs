@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use trireme_order::{Append, Content, Envelope, Heartbeat, JoinState, LogStore, MemStore, Message, Phase, Presence};
+use bytes::Bytes;
+use trireme_order::{
+    Append, Content, Envelope, Event, Heartbeat, JoinState, LogStore, MemStore, Message, Phase, Presence,
+};
 use trireme_types::{Base, Seqno, Timestamp};
 
 use crate::net::*;
@@ -157,13 +160,24 @@ pub fn a_snapshot_waits_for_the_engine_of_a_server_that_keeps_its_data() {
     offer(&mut net, back, orders, &kept);
     let group = &net.nodes[&back].group;
     assert!(group.status().last > kept.index, "the log was replaced");
-    assert!(group.awaits_engine_disk());
+    assert_eq!(group.awaits_engine_disk(), Some(Seqno(1)));
     // A later state, which begins behind the data, would cost them.
     offer(&mut net, back, orders, &Base { seqno: Seqno(100), ..kept.clone() });
     assert!(net.nodes[&back].group.status().last > kept.index, "the data were given up");
     engine(&mut net, 1);
-    assert!(!net.nodes[&back].group.awaits_engine_disk());
+    assert_eq!(net.nodes[&back].group.awaits_engine_disk(), None);
     assert_eq!(net.nodes[&back].group.store().base().index, kept.index, "the state that was offered first");
+}
+
+#[test]
+fn an_application_hears_what_is_in_a_state_that_waits() {
+    let (mut net, back, orders, base) = back_with_an_uncommitted_tail();
+    let kept = Base { seqno: Seqno(1), app: Bytes::from_static(b"state"), ..base };
+    let now = net.now;
+    net.nodes.get_mut(&back).unwrap().group.note_engine_disk(now, Seqno(0));
+    offer(&mut net, back, orders, &kept);
+    net.run(Duration::ZERO);
+    assert!(net.nodes[&back].events.contains(&Event::EngineAwaited { app: kept.app }), "its server may wait for that");
 }
 
 /// An engine that gets nowhere is not waited for without end: its applier may wait for a vote, and the vote for this member. One of which nothing

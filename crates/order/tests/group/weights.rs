@@ -128,6 +128,23 @@ fn a_member_that_makes_itself_light_and_heavy_again_takes_no_vote_from_one_that_
     }
 }
 
+/// Members repeat their wishes, and the log of the one that orders does not.
+#[test]
+fn a_weight_that_would_leave_nobody_to_decide_is_refused_and_that_is_told_once() {
+    let mut net = Net::cluster(3);
+    for n in 1..=3 {
+        let now = net.now;
+        net.nodes.get_mut(&n).unwrap().group.set_weight(now, Weight(0));
+        net.run(Duration::from_secs(3));
+    }
+    let told = |n: u8| {
+        let says = |e: &&Event| matches!(e, Event::Log { text, .. } if text.contains("nobody would be left to decide"));
+        net.nodes[&n].events.iter().filter(says).count()
+    };
+    assert_eq!((1..=3).map(told).sum::<usize>(), 1);
+    assert!(net.nodes[&1].group.status().voters.total() > 0);
+}
+
 /// The wish is granted when the one that was away is back.
 #[test]
 fn a_lower_weight_is_granted_when_the_rest_can_go_on_with_it() {

@@ -28,6 +28,14 @@ impl Replicator {
         self.input(|replicator| replicator.on_reset(base, branch, level, state))
     }
 
+    /// The log begins anew with this state once the server's engine has its data on disk. The results of votes in the state are
+    /// told already: the engine may wait for them.
+    ///
+    /// **Errors:** as [`Replicator::handle_reset`].
+    pub fn handle_engine_awaited(&mut self, state: &[u8]) -> Result<(), DecodeError> {
+        self.input(|replicator| replicator.on_engine_awaited(state))
+    }
+
     /// Something that takes a seqno was ordered, and is no view. `owned`: a client of this member waits for it and does it itself.
     pub fn handle_ordered(&mut self, index: LogIndex, seqno: Seqno, owned: bool) -> Offer {
         self.input(|replicator| replicator.on_ordered(index, seqno, owned))
