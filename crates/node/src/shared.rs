@@ -192,8 +192,8 @@ impl Shared {
 
     /// The vote on `seqno`, which this node has left behind, had this result.
     pub fn compare_with_vote(&self, seqno: Seqno, winner: ErrorClass) {
-        let held = self.held(seqno);
-        if held != winner {
+        // Of older ones nothing is known.
+        if let Some(held) = self.failures.held(seqno).filter(|held| *held != winner) {
             self.lost_vote(seqno, held);
         }
     }

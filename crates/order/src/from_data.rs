@@ -657,6 +657,15 @@ impl<S: LogStore> Group<S> {
         kept.is_some_and(|offer| (offer.from, offer.term) == (from, term)) && self.waits_for_engine(now)
     }
 
+    /// Does a state of the present sequencer wait?
+    pub(crate) fn keeps_present_offer(&self) -> bool {
+        let kept = self.data.awaited.as_ref().and_then(|awaited| awaited.offer.as_ref());
+        kept.is_some_and(|offer| {
+            let orders = self.sequencer() == Some(offer.from) && offer.term == self.own.term();
+            orders && self.peers.contains_key(&offer.from)
+        })
+    }
+
     /// The engine has its data on disk up to here.
     pub(crate) fn on_engine_disk(&mut self, now: Timestamp, upto: Seqno) {
         self.data.on_disk = Some(upto);

@@ -451,6 +451,11 @@ impl<S: LogStore> Group<S> {
         self.data.awaited_upto()
     }
 
+    /// The same where that is the state of the present sequencer: this member gets nothing new before.
+    pub fn state_awaits_engine(&self) -> Option<Seqno> {
+        self.data.awaited_upto().filter(|_| self.keeps_present_offer())
+    }
+
     /// Answer to `Event::DataDiverged`: the data are marked as void, durably, so the log may be replaced.
     pub fn data_discarded(&mut self, now: Timestamp) {
         self.input(|group| group.on_data_discarded(now));

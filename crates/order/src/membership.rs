@@ -564,6 +564,7 @@ impl<S: LogStore> Group<S> {
         if voters.voters == self.own.tail().voters.voters {
             return false;
         }
+        self.told.weight_ignored = None;
         self.append_voters(&voters)
     }
 

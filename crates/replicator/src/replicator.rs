@@ -178,6 +178,11 @@ pub enum Effect {
         winner: ErrorClass,
         applied: bool,
     },
+    /// The same of what the server may have applied or not. A state says so: perhaps it was told before.
+    ResultKnown {
+        seqno: Seqno,
+        winner: ErrorClass,
+    },
     /// `lost`: this member's error is among those that nobody confirmed, and its data are those in which it failed.
     VoteDismissed {
         seqno: Seqno,
@@ -248,8 +253,8 @@ pub struct Replicator {
     bounds: Bounds,
     roster: Roster,
     feed: Feed,
-    /// The failures in the data that were found at the start. Of a server that goes on beside a new incarnation of its member also those
-    /// beyond the floor. Votes of this life settle the failures that are not here.
+    /// The failures in the data that were found at the start. Of a server that goes on beside a new incarnation of its member, or over failures without
+    /// a result, also those beyond the floor. Votes of this life settle the failures that are not here.
     failures: Option<Failures>,
     /// The data up to here came as a copy in this life. Zero: none came.
     copied: Seqno,
@@ -541,27 +546,19 @@ impl Replicator {
 
     /// These came with a state, and some of them may have been heard before.
     fn hear_results(&mut self, results: Vec<(Seqno, ErrorClass)>) {
-        if self.serves() {
-            results.into_iter().for_each(|(seqno, winner)| self.on_result(seqno, winner));
+        let (Feed::Live { floor, .. } | Feed::Returning { floor, .. }) = self.feed else { return };
+        for (seqno, winner) in results {
+            if seqno > floor {
+                self.emit(Effect::ResultKnown { seqno, winner });
+            } else {
+                self.compare(seqno, winner);
+            }
         }
     }
 
-    /// The group has decided a vote.
-    fn on_result(&mut self, seqno: Seqno, winner: ErrorClass) {
-        match &self.feed {
-            Feed::Nobody { .. } | Feed::Ended { .. } => {}
-            // A write set below the floor came with the data, and its result is compared with what is known of them.
-            Feed::Live { floor, .. } | Feed::Returning { floor, .. } => {
-                if seqno > *floor {
-                    self.emit(Effect::VoteDone { seqno, winner, applied: true });
-                } else {
-                    self.compare(seqno, winner);
-                }
-            }
-            Feed::Idle(_) | Feed::HalfDone(_) | Feed::Copying(_) => {
-                self.emit(Effect::VoteDone { seqno, winner, applied: false });
-            }
-        }
+    /// The server goes over failures that have no result yet. `failures`: all of its data. Those count as failures of an earlier life.
+    fn on_failures_left(&mut self, failures: Failures) {
+        self.failures = Some(failures);
     }
 
     /// Fed, and in the state in which the server takes clients.
@@ -745,7 +742,20 @@ impl Replicator {
                 }
                 roster::Effect::VoteDone { seqno, winner, losers } => {
                     self.note_outvoted(&losers);
-                    self.on_result(seqno, winner);
+                    match &self.feed {
+                        Feed::Nobody { .. } | Feed::Ended { .. } => {}
+                        // A write set below the floor came with the data, and its result is compared with what is known of them.
+                        Feed::Live { floor, .. } | Feed::Returning { floor, .. } => {
+                            if seqno > *floor {
+                                self.emit(Effect::VoteDone { seqno, winner, applied: true });
+                            } else {
+                                self.compare(seqno, winner);
+                            }
+                        }
+                        Feed::Idle(_) | Feed::HalfDone(_) | Feed::Copying(_) => {
+                            self.emit(Effect::VoteDone { seqno, winner, applied: false });
+                        }
+                    }
                 }
                 roster::Effect::VoteDismissed { seqno, losers } => {
                     self.note_outvoted(&losers);
@@ -827,8 +837,8 @@ impl Replicator {
         self.roster.results().find(|(s, winner)| *s <= position && failures.contradict(*s, *winner)).map(|(s, _)| s)
     }
 
-    /// Votes once more on each failure of an earlier life that has no result known here: nobody may have heard of it, and
-    /// the data lack it.
+    /// Votes once more on each failure of an earlier life, or that the server went over, that has no result known here: nobody may have heard of it,
+    /// and the data lack it.
     fn vote_again(&mut self) {
         if !matches!(self.feed, Feed::Live { .. }) {
             return;

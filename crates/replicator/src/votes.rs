@@ -159,10 +159,20 @@ impl<W: Clone> Ballots<W> {
         std::mem::take(&mut self.failed).into_values().collect()
     }
 
-    /// The server's engine has to get past these votes before anything comes that would decide them. Those who wait for a result up to here get none.
-    pub fn abandon_upto(&mut self, seqno: Seqno) -> Vec<W> {
-        let later = self.failed.split_off(&seqno.next());
-        std::mem::replace(&mut self.failed, later).into_values().collect()
+    /// Those who wait for a result up to `upto`, which does not come before the server's engine has got past them: they go on without. The result is
+    /// compared when it comes. Only with what is `noted`.
+    pub fn let_pass(
+        &mut self,
+        upto: Seqno,
+        noted: impl Fn(Seqno) -> Option<ErrorClass>,
+    ) -> Vec<(Seqno, W, ErrorClass)> {
+        let failed = self.failed.range(..=upto).filter_map(|(seqno, waiter)| {
+            let class = noted(*seqno).filter(|class| *class != ErrorClass::SUCCESS)?;
+            Some((*seqno, waiter.clone(), class))
+        });
+        let passed: Vec<_> = failed.collect();
+        passed.iter().for_each(|(seqno, ..)| drop(self.failed.remove(seqno)));
+        passed
     }
 
     pub fn end(&mut self) -> Vec<W> {
@@ -198,14 +208,22 @@ mod tests {
     }
 
     #[test]
-    fn a_vote_is_abandoned_up_to_where_the_engine_is_awaited() {
+    fn those_that_the_engine_waits_for_pass_and_the_result_is_compared() {
+        let error = ErrorClass(7);
         let mut ballots = Ballots::default();
         for seqno in [4, 5, 6] {
             let _ = ballots.failed(Seqno(seqno), || seqno);
         }
-        assert_eq!(ballots.abandon_upto(Seqno(5)), [4, 5]);
-        assert_eq!(ballots.decided(Seqno(6), ErrorClass(7)), Some(6), "it goes on waiting");
-        assert_eq!(ballots.decided(Seqno(5), ErrorClass(7)), None);
-        assert_eq!(ballots.settle(Seqno(5)), Settled::Decided(ErrorClass(7)), "the result is compared");
+        let noted = |seqno| (seqno != Seqno(4)).then_some(error);
+        assert_eq!(
+            ballots.let_pass(Seqno(5), noted),
+            [(Seqno(5), 5, error)],
+            "nothing is noted of 4, and nobody waits for 6"
+        );
+        for waits in [4, 6] {
+            assert_eq!(ballots.decided(Seqno(waits), error), Some(waits));
+        }
+        assert_eq!(ballots.decided(Seqno(5), error), None);
+        assert_eq!(ballots.settle(Seqno(5)), Settled::Decided(error));
     }
 }

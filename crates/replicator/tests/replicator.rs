@@ -952,7 +952,7 @@ fn a_result_in_what_a_new_base_skips_is_compared_with_what_a_server_failed_at() 
         let winner = ErrorClass(code);
         assert_eq!(other.replicator.roster().decided(Seqno(5)), Some(winner));
         let (s, effects) = beside_a_server_that_failed(&other.state());
-        assert!(effects.contains(&Effect::VoteDone { seqno: Seqno(5), winner, applied: true }), "{effects:?}");
+        assert!(effects.contains(&Effect::ResultKnown { seqno: Seqno(5), winner }), "{effects:?}");
         assert!(!s.replicator.awaits_result());
     }
 }
@@ -979,10 +979,10 @@ fn up_to_9(failed: &[u64]) -> Subject {
 #[test]
 fn results_that_come_with_a_state_are_those_of_votes() {
     let results = |effects: &[Effect]| -> Vec<Effect> {
-        let told = |e: &&Effect| matches!(e, Effect::VoteDone { .. } | Effect::Contradicted { .. });
+        let told = |e: &&Effect| matches!(e, Effect::ResultKnown { .. } | Effect::Contradicted { .. });
         effects.iter().filter(told).cloned().collect()
     };
-    let done = |seqno| Effect::VoteDone { seqno: Seqno(seqno), winner: ErrorClass(77), applied: true };
+    let done = |seqno| Effect::ResultKnown { seqno: Seqno(seqno), winner: ErrorClass(77) };
     let contradicted = Effect::Contradicted { seqno: Seqno(3), held: ErrorClass::SUCCESS };
     for (failed, before) in [(&[3][..], None), (&[], Some(contradicted))] {
         let expected: Vec<Effect> = before.into_iter().chain([done(7), done(9)]).collect();
@@ -993,6 +993,20 @@ fn results_that_come_with_a_state_are_those_of_votes() {
         assert_eq!(results(&s.effects()), expected, "the state waits for the engine, which may wait for these");
         assert_eq!(s.replicator.roster().decided(Seqno(7)), None, "the state is not here yet");
     }
+}
+
+/// Nobody may have heard of them: the part that the state skips may hold the end of the vote without a result.
+#[test]
+fn failures_that_a_server_went_over_are_voted_on_once_more() {
+    let later = Timestamp::ZERO.after(Duration::from_secs(2));
+    let own = |m: &AppMessage| matches!(m, AppMessage::Vote { seqno: Seqno(7), class: ErrorClass(77), .. });
+    let mut s = up_to_9(&[]);
+    assert!(!proposes(&s.tick_at(later, &[])).iter().any(own), "its server waits for the result");
+    s.replicator.handle_failures_left(failures(&[7]).expect("there are some"));
+    assert!(s.replicator.awaits_result());
+    let vote = proposes(&s.tick_at(later.after(Duration::from_secs(2)), &[])).into_iter().find(own);
+    s.say(1, vote.expect("nobody has heard of it"));
+    assert!(!proposes(&s.tick_at(later.after(Duration::from_secs(4)), &[])).iter().any(own), "all know it");
 }
 
 #[test]

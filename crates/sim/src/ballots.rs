@@ -125,21 +125,9 @@ impl Cluster {
     /// The disk with the log in this place is out, and nobody hears of a failure. A client's statement goes on, and is compared with the
     /// result later. `false`: the server has ended.
     pub(crate) fn abandon_vote_in_outage(&mut self, slot: usize) -> bool {
-        let Some(p) = &mut self.slots[slot].process else { return false };
-        p.ballots.abandon();
-        self.abandon_own_vote(slot)
-    }
-
-    /// The same for what does not come before the engine has got as far as `upto`.
-    pub(crate) fn abandon_vote_upto(&mut self, slot: usize, upto: Seqno) -> bool {
-        let Some(p) = &mut self.slots[slot].process else { return false };
-        p.ballots.abandon_upto(upto);
-        p.voting.is_none_or(|seqno| seqno > upto) || self.abandon_own_vote(slot)
-    }
-
-    fn abandon_own_vote(&mut self, slot: usize) -> bool {
         let s = &mut self.slots[slot];
         let Some(p) = &mut s.process else { return false };
+        p.ballots.abandon();
         let Some(seqno) = p.voting.take() else { return true };
         let server = p.server;
         let Some(next) = s.db.queue.front().filter(|c| Seqno(c.seqno) == seqno) else { return true };
@@ -150,6 +138,26 @@ impl Cluster {
         self.outlive(slot);
         self.after(0, Event::Applied { slot, server, seqno: seqno.0 });
         true
+    }
+
+    /// A state waits for the engine in this place to get as far as `upto`, and that one for the result of a vote, which the state does not bring. The
+    /// server goes on without, and the result is compared later.
+    pub(crate) fn let_vote_pass(&mut self, slot: usize, upto: Seqno) {
+        let s = &mut self.slots[slot];
+        let Some(p) = &mut s.process else { return };
+        let passed = p.ballots.let_pass(upto, |seqno| s.db.noted(seqno));
+        if passed.is_empty() {
+            return;
+        }
+        p.voting = None;
+        let server = p.server;
+        if let Some(failures) = s.db.failures.clone() {
+            p.replicator.handle_failures_left(failures);
+        }
+        for (seqno, ..) in passed {
+            self.outlive(slot);
+            self.after(0, Event::Applied { slot, server, seqno: seqno.0 });
+        }
     }
 
     /// An applier of the server in this place fails while nobody can hear that: its data are not known to be the group's.
@@ -165,18 +173,18 @@ impl Cluster {
         db.queue.clear();
     }
 
-    /// How `seqno`, which the server in this place has left behind, went there.
-    fn how_it_went(&self, slot: usize, seqno: Seqno) -> ErrorClass {
+    /// How `seqno`, which the server in this place has left behind, went there, as far as that is known.
+    fn how_it_went(&self, slot: usize, seqno: Seqno) -> Option<ErrorClass> {
         match self.options.sabotage {
-            Some(Sabotage::OutlivedForgotten) => ErrorClass::SUCCESS,
-            _ => self.slots[slot].db.held(seqno),
+            Some(Sabotage::OutlivedForgotten) => Some(ErrorClass::SUCCESS),
+            _ => self.slots[slot].db.noted(seqno),
         }
     }
 
     /// The vote on `seqno`, which the server in this place has left behind, had this result.
     fn compare_with_vote(&mut self, slot: usize, seqno: Seqno, winner: ErrorClass) {
         let outlived = self.slots[slot].process.as_mut().is_some_and(|p| p.outlived.remove(&seqno));
-        if self.how_it_went(slot, seqno) != winner {
+        if self.how_it_went(slot, seqno).is_some_and(|held| held != winner) {
             // It answered readers as soon as it had applied that, and nobody could know better.
             self.values.disown(slot, seqno.0);
             self.be_inconsistent(slot);
@@ -187,7 +195,7 @@ impl Cluster {
 
     /// The others wait for this member's word on `seqno`, which its server has left behind.
     fn answer_vote(&mut self, slot: usize, seqno: Seqno) {
-        let class = self.how_it_went(slot, seqno);
+        let class = self.how_it_went(slot, seqno).unwrap_or(ErrorClass::SUCCESS);
         if let Some(p) = &mut self.slots[slot].process {
             p.say(AppMessage::Vote { seqno, class, text: String::new() });
         }

@@ -392,9 +392,9 @@ impl Database {
         self.failures.get_or_insert_with(|| Failures::begin(found)).note(Seqno(next.seqno), code);
     }
 
-    /// How `seqno` went here, as its node notes it.
-    pub fn held(&self, seqno: Seqno) -> ErrorClass {
-        self.failures.as_ref().and_then(|f| f.held(seqno)).unwrap_or(ErrorClass::SUCCESS)
+    /// How `seqno` went here, as its node notes it. `None`: nothing is known.
+    pub fn noted(&self, seqno: Seqno) -> Option<ErrorClass> {
+        self.failures.as_ref()?.held(seqno)
     }
 
     /// The engine stores that it is done with the change that the server has failed to apply.

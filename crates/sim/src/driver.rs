@@ -1258,16 +1258,15 @@ impl Cluster {
         let patience = self.options.non_primary_patience;
         let now = self.now;
         let Some(p) = &mut self.slots[slot].process else { return };
-        let Some(upto) = p.group.awaits_engine_disk() else {
+        let Some(upto) = p.group.state_awaits_engine() else {
             p.engine_awaited_since = None;
             return;
         };
         let since = *p.engine_awaited_since.get_or_insert(now);
         if now > since + patience {
             p.engine_awaited_since = None;
-            if self.abandon_vote_upto(slot, upto) {
-                self.abandon(slot);
-            }
+            self.let_vote_pass(slot, upto);
+            self.abandon(slot);
         }
     }
 

@@ -127,6 +127,7 @@ impl Cluster {
             }
             Effect::VoteBegun { seqno } => self.on_vote_begun(slot, seqno),
             Effect::VoteDone { seqno, winner, applied } => self.on_vote_done(slot, seqno, winner, applied),
+            Effect::ResultKnown { seqno, winner } => self.on_vote_done(slot, seqno, winner, true),
             Effect::VoteDismissed { seqno, lost } => self.on_vote_dismissed(slot, seqno, lost),
             Effect::Remember(failures) => self.slots[slot].db.failures = Some(failures),
             Effect::Contradicted { .. } => self.be_inconsistent(slot),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use trireme_order::{Content, Envelope, LogStore, Message, Phase};
 use trireme_sim::check::Outcome;
-use trireme_sim::{Cluster, DbFlush, Kind, MS, Options, SEC, StoreKind, Verdict};
+use trireme_sim::{Cluster, DbFlush, Kind, MS, Options, SEC, Situation, StoreKind, Verdict};
 use trireme_types::{Durability, EntryKind};
 
 fn cluster(nodes: usize) -> Cluster {
@@ -725,5 +725,35 @@ fn a_client_that_the_engine_waits_for_is_given_up() {
     assert_eq!(c.database_position(behind), waits, "clients have their time");
     assert!(own.iter().any(|op| c.waits_for(behind, *op)));
     c.expect(2 * c.options.non_primary_patience, "it goes on", |c| c.database_position(behind) >= end);
+    c.conclude();
+}
+
+/// A vote is open in the state that waits for the engine, whose applier has failed alone and waits for the result: that comes behind the state, and the
+/// failure counts.
+#[test]
+fn a_vote_that_is_open_in_a_state_does_not_hold_up_the_engine() {
+    // The seed says who fails alone. It is not the sequencer.
+    let mut c = with(3, |o| {
+        (o.checkpoint_every, o.retain, o.db_flush) = (3, 0, DbFlush::Each);
+        o.timeouts.suspect = Duration::from_secs(60);
+        o.seed = 2;
+    });
+    c.write_committed(0);
+    c.options.error_share = 1.0;
+    let orders = c.the_sequencer();
+    let votes = move |from, m: &Message| from != orders && matches!(m, Message::Submit { app: true, .. });
+    c.set_filter(Some(Box::new(move |from, _, m| if votes(from, m) { Verdict::Hold } else { Verdict::Pass })));
+    let op = c.write(orders);
+    c.expect(SEC, "one fails", |c| (0..3).any(|slot| c.is_voting(slot)));
+    let behind = (0..3).find(|slot| c.is_voting(*slot)).unwrap_or(orders);
+    assert_ne!(behind, orders);
+    c.options.error_share = 0.0;
+    leave_behind(&mut c, behind);
+    let (seqno, _) = c.histories.find(op).expect("it is ordered");
+    c.heal_network();
+    c.expect(3 * c.options.non_primary_patience, "it goes on", |c| c.database_position(behind) == Some(seqno));
+    c.set_filter(None);
+    c.release();
+    c.expect(60 * SEC, "it is outvoted", |c| c.situations.times(Situation::VoteLost) == 1);
     c.conclude();
 }

@@ -427,6 +427,11 @@ impl Core {
                     self.shared.compare_with_vote(seqno, winner);
                 }
             }
+            Effect::ResultKnown { seqno, winner } => {
+                if self.shared.votes.decided(seqno, winner, || self.shared.monitor.left()) {
+                    self.shared.compare_with_vote(seqno, winner);
+                }
+            }
             Effect::VoteDismissed { seqno, lost } => {
                 if self.shared.votes.dismissed(seqno, lost) {
                     self.shared.compare_with_vote(seqno, ErrorClass::SUCCESS);

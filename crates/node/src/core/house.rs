@@ -152,16 +152,22 @@ impl Core {
     /// A state waits for the engine for long: perhaps for an applier that waits for a client, who waits for a write set that is ordered in or behind what
     /// the state skips; or for a vote with a result behind it.
     fn look_at_engine_patience(&mut self) {
-        let Some(upto) = self.inc.group.awaits_engine_disk() else {
+        let Some(upto) = self.inc.group.state_awaits_engine() else {
             self.inc.engine_awaited_since = None;
             return;
         };
         let since = *self.inc.engine_awaited_since.get_or_insert_with(Instant::now);
-        if since.elapsed() > NON_PRIMARY_PATIENCE {
-            self.inc.engine_awaited_since = None;
-            self.shared.votes.abandon_upto(upto);
-            self.give_up_waiting();
+        if since.elapsed() <= NON_PRIMARY_PATIENCE {
+            return;
         }
+        self.inc.engine_awaited_since = None;
+        let failures = &self.shared.failures;
+        if self.shared.votes.let_pass(upto, |seqno| failures.held(seqno))
+            && let Some(failures) = failures.known()
+        {
+            self.inc.replicator.handle_failures_left(failures);
+        }
+        self.give_up_waiting();
     }
 
     /// No majority, or no state of the group, for long.
