@@ -133,10 +133,12 @@ impl Core {
                 self.on_net(event);
             }
             self.shared.panics.come_by("trireme-group");
+            let voted_before = std::mem::take(&mut self.inc.voted_before);
             self.shared.commands.take(&mut commands);
             for command in commands.drain(..) {
                 self.on_command(command);
             }
+            self.end_skipped_votes(voted_before);
             self.look_at_write();
             self.fetch_index();
             let now = self.now();

@@ -115,11 +115,9 @@ impl Votes {
         self.lock().abandon().into_iter().for_each(|slot| slot.fill(None));
     }
 
-    /// See [`Ballots::let_pass`]. `false`: nobody waited.
-    pub fn let_pass(&self, upto: Seqno, noted: impl Fn(Seqno) -> Option<ErrorClass>) -> bool {
-        let passed = self.lock().let_pass(upto, noted);
-        passed.iter().for_each(|(_, slot, class)| slot.fill(Some(*class)));
-        !passed.is_empty()
+    /// See [`Ballots::waiting`].
+    pub fn waiting(&self) -> Vec<Seqno> {
+        self.lock().waiting().collect()
     }
 }
 

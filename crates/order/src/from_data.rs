@@ -78,6 +78,8 @@ pub(crate) struct Awaited {
     since: Timestamp,
     /// The state with which the log begins, if a sequencer has offered one.
     offer: Option<Offer>,
+    /// It does not get there before this member goes on.
+    stuck: bool,
     /// An operator has been told that this has no end.
     told: bool,
 }
@@ -607,7 +609,7 @@ impl<S: LogStore> Group<S> {
             awaited.seqno = seqno;
             return !self.waits_for_engine(now);
         }
-        self.data.awaited = Some(Awaited { seqno, since: now, offer: None, told: false });
+        self.data.awaited = Some(Awaited { seqno, since: now, offer: None, stuck: false, told: false });
         let text = format!(
             "the write-set log here is not replaced yet by one that begins at seqno {seqno}: the storage engine of this node does not have \
              so much on disk"
@@ -621,7 +623,7 @@ impl<S: LogStore> Group<S> {
     fn waits_for_engine(&mut self, now: Timestamp) -> bool {
         let Some(awaited) = &self.data.awaited else { return false };
         let seqno = awaited.seqno;
-        if now.since(awaited.since) <= ENGINE_PATIENCE {
+        if !awaited.stuck && now.since(awaited.since) <= ENGINE_PATIENCE {
             return true;
         }
         let known = self.data.on_disk.is_none_or(|upto| upto > Seqno::ZERO);
@@ -657,13 +659,26 @@ impl<S: LogStore> Group<S> {
         kept.is_some_and(|offer| (offer.from, offer.term) == (from, term)) && self.waits_for_engine(now)
     }
 
-    /// Does a state of the present sequencer wait?
-    pub(crate) fn keeps_present_offer(&self) -> bool {
+    /// Does a state wait, and this member for it? Not if it follows another sequencer, or this one in another term.
+    pub(crate) fn needs_offer(&self) -> bool {
         let kept = self.data.awaited.as_ref().and_then(|awaited| awaited.offer.as_ref());
         kept.is_some_and(|offer| {
-            let orders = self.sequencer() == Some(offer.from) && offer.term == self.own.term();
-            orders && self.peers.contains_key(&offer.from)
+            let present = (offer.from, offer.term);
+            let follows = self.sequencer().is_some_and(|orders| (orders, self.own.term()) != present);
+            !follows && self.peers.contains_key(&offer.from)
         })
+    }
+
+    /// The engine waits for what comes behind the state that waits for it.
+    pub(crate) fn on_engine_stuck(&mut self, now: Timestamp) {
+        if !self.needs_offer() {
+            return;
+        }
+        let Some(awaited) = &mut self.data.awaited else { return };
+        awaited.stuck = true;
+        if let Some(offer) = awaited.offer.take() {
+            self.on_snapshot(now, offer);
+        }
     }
 
     /// The engine has its data on disk up to here.

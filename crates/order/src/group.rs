@@ -451,9 +451,15 @@ impl<S: LogStore> Group<S> {
         self.data.awaited_upto()
     }
 
-    /// The same where that is the state of the present sequencer: this member gets nothing new before.
+    /// The same where this member gets nothing new before.
     pub fn state_awaits_engine(&self) -> Option<Seqno> {
-        self.data.awaited_upto().filter(|_| self.keeps_present_offer())
+        self.data.awaited_upto().filter(|_| self.needs_offer())
+    }
+
+    /// The engine does not get there before this member goes on: an applier waits for the result of a vote. The state is taken at once. A crash before the
+    /// engine gets there may cost this node its data (rule 32), and nobody else anything.
+    pub fn note_engine_stuck(&mut self, now: Timestamp) {
+        self.input(|group| group.on_engine_stuck(now));
     }
 
     /// Answer to `Event::DataDiverged`: the data are marked as void, durably, so the log may be replaced.

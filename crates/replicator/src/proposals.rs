@@ -177,6 +177,15 @@ impl<W, T, A> Proposals<W, T, A> {
         self.write_sets.is_empty() && self.messages.is_empty() && !self.owed.iter().any(has_thread)
     }
 
+    /// Is a message of this kind on its way, or owed?
+    pub fn says(&self, is_meant: impl Fn(&AppMessage) -> bool) -> bool {
+        let owed = self.owed.iter().filter_map(|owed| match owed {
+            Owed::Message(message, _) => Some(message),
+            Owed::Rollback(_) => None,
+        });
+        self.messages.values().map(|said| &said.message).chain(owed).any(is_meant)
+    }
+
     /// Those who wait for the outcome of a write set.
     pub fn clients(&self) -> impl Iterator<Item = &W> {
         let unordered = self.write_sets.values().filter_map(WriteSet::client).map(|client| &client.waiter);
@@ -392,14 +401,7 @@ impl<W, T, A> Proposals<W, T, A> {
     /// The group counts `counted` desyncs of a server that is desynced `wanted` times: it forgets them together with the member, when nobody hears
     /// that for a while. Those that it lacks are said again, once nothing that would change this is on its way.
     pub fn desync_again(&mut self, counted: u32, wanted: u32) {
-        let said = self.messages.values().map(|said| &said.message);
-        let owed = self.owed.iter().filter_map(|owed| match owed {
-            Owed::Message(message, _) => Some(message),
-            Owed::Rollback(_) => None,
-        });
-        if counted < wanted
-            && !said.chain(owed).any(|message| matches!(message, AppMessage::Desync | AppMessage::Resync))
-        {
+        if counted < wanted && !self.says(|message| matches!(message, AppMessage::Desync | AppMessage::Resync)) {
             (counted..wanted).for_each(|_| self.ask(AppMessage::Desync, None));
         }
     }

@@ -253,8 +253,8 @@ pub struct Replicator {
     bounds: Bounds,
     roster: Roster,
     feed: Feed,
-    /// The failures in the data that were found at the start. Of a server that goes on beside a new incarnation of its member, or over failures without
-    /// a result, also those beyond the floor. Votes of this life settle the failures that are not here.
+    /// The failures in the data that were found at the start. Of a server that goes on beside a new incarnation of its member also those
+    /// beyond the floor. Votes of this life settle the failures that are not here.
     failures: Option<Failures>,
     /// The data up to here came as a copy in this life. Zero: none came.
     copied: Seqno,
@@ -556,11 +556,6 @@ impl Replicator {
         }
     }
 
-    /// The server goes over failures that have no result yet. `failures`: all of its data. Those count as failures of an earlier life.
-    fn on_failures_left(&mut self, failures: Failures) {
-        self.failures = Some(failures);
-    }
-
     /// Fed, and in the state in which the server takes clients.
     fn is_synced(&self) -> bool {
         self.is_fed() && self.roster.state(self.me.node) == Some(NodeState::Synced)
@@ -837,8 +832,8 @@ impl Replicator {
         self.roster.results().find(|(s, winner)| *s <= position && failures.contradict(*s, *winner)).map(|(s, _)| s)
     }
 
-    /// Votes once more on each failure of an earlier life, or that the server went over, that has no result known here: nobody may have heard of it,
-    /// and the data lack it.
+    /// Votes once more on each failure of an earlier life that has no result known here: nobody may have heard of it, and
+    /// the data lack it.
     fn vote_again(&mut self) {
         if !matches!(self.feed, Feed::Live { .. }) {
             return;
@@ -863,6 +858,12 @@ impl Replicator {
     /// The failures of an earlier life that have no result.
     fn unsettled(&self) -> impl Iterator<Item = (Seqno, ErrorClass)> {
         self.failures.iter().flat_map(Failures::iter).filter(|(seqno, _)| !self.roster.is_settled(*seqno))
+    }
+
+    /// This member has failed at `seqno` and has voted, and its word is in no open vote and on its way no more: is the vote over without a result? A
+    /// state skips the end of it.
+    pub fn is_dismissed(&self, seqno: Seqno) -> bool {
+        self.roster.voted(self.me.node, seqno).is_none() && self.roster.decided(seqno).is_none()
     }
 
     /// The group has not decided yet whether these data are its own.

@@ -159,20 +159,9 @@ impl<W: Clone> Ballots<W> {
         std::mem::take(&mut self.failed).into_values().collect()
     }
 
-    /// Those who wait for a result up to `upto`, which does not come before the server's engine has got past them: they go on without. The result is
-    /// compared when it comes. Only with what is `noted`.
-    pub fn let_pass(
-        &mut self,
-        upto: Seqno,
-        noted: impl Fn(Seqno) -> Option<ErrorClass>,
-    ) -> Vec<(Seqno, W, ErrorClass)> {
-        let failed = self.failed.range(..=upto).filter_map(|(seqno, waiter)| {
-            let class = noted(*seqno).filter(|class| *class != ErrorClass::SUCCESS)?;
-            Some((*seqno, waiter.clone(), class))
-        });
-        let passed: Vec<_> = failed.collect();
-        passed.iter().for_each(|(seqno, ..)| drop(self.failed.remove(seqno)));
-        passed
+    /// The failures of this node for whose results somebody waits.
+    pub fn waiting(&self) -> impl Iterator<Item = Seqno> {
+        self.failed.keys().copied()
     }
 
     pub fn end(&mut self) -> Vec<W> {
@@ -204,26 +193,6 @@ mod tests {
         }
         assert_eq!(ballots.settle(Seqno(3)), Settled::Nothing, "it is forgotten");
         assert_eq!(ballots.settle(Seqno(4)), Settled::Decided(error));
-        assert_eq!(ballots.settle(Seqno(5)), Settled::Decided(error));
-    }
-
-    #[test]
-    fn those_that_the_engine_waits_for_pass_and_the_result_is_compared() {
-        let error = ErrorClass(7);
-        let mut ballots = Ballots::default();
-        for seqno in [4, 5, 6] {
-            let _ = ballots.failed(Seqno(seqno), || seqno);
-        }
-        let noted = |seqno| (seqno != Seqno(4)).then_some(error);
-        assert_eq!(
-            ballots.let_pass(Seqno(5), noted),
-            [(Seqno(5), 5, error)],
-            "nothing is noted of 4, and nobody waits for 6"
-        );
-        for waits in [4, 6] {
-            assert_eq!(ballots.decided(Seqno(waits), error), Some(waits));
-        }
-        assert_eq!(ballots.decided(Seqno(5), error), None);
         assert_eq!(ballots.settle(Seqno(5)), Settled::Decided(error));
     }
 }

@@ -995,18 +995,19 @@ fn results_that_come_with_a_state_are_those_of_votes() {
     }
 }
 
-/// Nobody may have heard of them: the part that the state skips may hold the end of the vote without a result.
+/// The part that a state skips may hold the end of a vote without a result.
 #[test]
-fn failures_that_a_server_went_over_are_voted_on_once_more() {
-    let later = Timestamp::ZERO.after(Duration::from_secs(2));
-    let own = |m: &AppMessage| matches!(m, AppMessage::Vote { seqno: Seqno(7), class: ErrorClass(77), .. });
+fn a_vote_that_is_neither_open_nor_decided_is_over() {
     let mut s = up_to_9(&[]);
-    assert!(!proposes(&s.tick_at(later, &[])).iter().any(own), "its server waits for the result");
-    s.replicator.handle_failures_left(failures(&[7]).expect("there are some"));
-    assert!(s.replicator.awaits_result());
-    let vote = proposes(&s.tick_at(later.after(Duration::from_secs(2)), &[])).into_iter().find(own);
-    s.say(1, vote.expect("nobody has heard of it"));
-    assert!(!proposes(&s.tick_at(later.after(Duration::from_secs(4)), &[])).iter().any(own), "all know it");
+    for n in [2, 3] {
+        s.say(n, AppMessage::Joined);
+    }
+    assert!(s.replicator.is_dismissed(Seqno(8)), "its word is still to be ordered, or lost");
+    s.say(1, vote(8, 77));
+    assert!(!s.replicator.is_dismissed(Seqno(8)), "it is open");
+    s.reset_to(9, &state_with_results());
+    assert!(s.replicator.is_dismissed(Seqno(8)));
+    assert!(!s.replicator.is_dismissed(Seqno(7)), "it is decided");
 }
 
 #[test]

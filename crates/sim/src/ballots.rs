@@ -140,23 +140,15 @@ impl Cluster {
         true
     }
 
-    /// A state waits for the engine in this place to get as far as `upto`, and that one for the result of a vote, which the state does not bring. The
-    /// server goes on without, and the result is compared later.
-    pub(crate) fn let_vote_pass(&mut self, slot: usize, upto: Seqno) {
-        let s = &mut self.slots[slot];
-        let Some(p) = &mut s.process else { return };
-        let passed = p.ballots.let_pass(upto, |seqno| s.db.noted(seqno));
-        if passed.is_empty() {
-            return;
-        }
-        p.voting = None;
-        let server = p.server;
-        if let Some(failures) = s.db.failures.clone() {
-            p.replicator.handle_failures_left(failures);
-        }
-        for (seqno, ..) in passed {
-            self.outlive(slot);
-            self.after(0, Event::Applied { slot, server, seqno: seqno.0 });
+    /// A state has skipped the end of a vote without a result, for which the server in this place waits.
+    pub(crate) fn end_skipped_votes(&mut self, slot: usize) {
+        let Some(p) = &self.slots[slot].process else { return };
+        let says =
+            |failed: Seqno| p.proposals.says(|m| matches!(m, AppMessage::Vote { seqno, .. } if *seqno == failed));
+        let ended: Vec<Seqno> =
+            p.ballots.waiting().filter(|failed| p.replicator.is_dismissed(*failed) && !says(*failed)).collect();
+        for seqno in ended {
+            self.on_vote_dismissed(slot, seqno, true);
         }
     }
 

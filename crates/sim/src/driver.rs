@@ -893,7 +893,7 @@ impl Cluster {
         if goes_on && base.seqno > p.opened_at && on_disk.history == base.history && on_disk.position < base.seqno.0 {
             let (begins, has) = (base.seqno, on_disk.position);
             match &mut self.slots[slot].process {
-                // Its engine gets nowhere before it knows the outcome, which only the next log may tell. So that one comes after some minutes.
+                // Its engine gets nowhere before it knows the outcome, which only the next log may tell. So that one comes all the same.
                 Some(p) if p.voting.is_some() => p.opened_at = begins,
                 Some(_) | None => self.fail(format!(
                     "n{slot}: its log begins behind {begins}, and its engine has no more than {has} on disk"
@@ -1253,7 +1253,8 @@ impl Cluster {
         }
     }
 
-    /// A state waits for the engine for too long: clients and appliers are told not to wait for what the engine may wait for.
+    /// A state waits for the engine for too long: clients are told not to wait for what the engine may wait for. The state is taken if an applier waits
+    /// for the result of a vote.
     pub(crate) fn look_at_engine_patience(&mut self, slot: usize) {
         let patience = self.options.non_primary_patience;
         let now = self.now;
@@ -1265,8 +1266,11 @@ impl Cluster {
         let since = *p.engine_awaited_since.get_or_insert(now);
         if now > since + patience {
             p.engine_awaited_since = None;
-            self.let_vote_pass(slot, upto);
             self.abandon(slot);
+            let Some(p) = &self.slots[slot].process else { return };
+            if p.ballots.waiting().any(|seqno| seqno <= upto) {
+                self.with_group(slot, |group, now| group.note_engine_stuck(now));
+            }
         }
     }
 

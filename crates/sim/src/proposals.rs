@@ -123,6 +123,7 @@ impl Cluster {
             return self
                 .fail(format!("n{slot} lives on, and never hears of what it asked for: it was ordered before {at}"));
         }
+        self.end_skipped_votes(slot);
         self.settle_proposals(slot);
     }
 

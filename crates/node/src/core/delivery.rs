@@ -70,9 +70,21 @@ impl Core {
         }
         self.shared.data.set_history(base.history);
         self.conn.proposals.reset(base.newest_of(self.inc.me.node));
+        self.inc.voted_before = self.shared.votes.waiting();
         // A thread that is told of the new state can also read it.
         self.publish();
         self.settle_proposals();
+    }
+
+    /// Perhaps a state has skipped the end of a vote without a result, and somebody waits for one. `waiting`: at these seqnos when the state came. All commands
+    /// of then have been carried out, so that a vote is on its way, or was ordered.
+    pub(super) fn end_skipped_votes(&mut self, waiting: Vec<Seqno>) {
+        for failed in waiting {
+            let says = |message: &AppMessage| matches!(message, AppMessage::Vote { seqno, .. } if *seqno == failed);
+            if self.inc.replicator.is_dismissed(failed) && !self.conn.proposals.says(says) {
+                self.shared.votes.dismissed(failed, true);
+            }
+        }
     }
 
     pub(super) fn begin_work(&mut self, work: Work) {

@@ -161,13 +161,12 @@ impl Core {
             return;
         }
         self.inc.engine_awaited_since = None;
-        let failures = &self.shared.failures;
-        if self.shared.votes.let_pass(upto, |seqno| failures.held(seqno))
-            && let Some(failures) = failures.known()
-        {
-            self.inc.replicator.handle_failures_left(failures);
-        }
         self.give_up_waiting();
+        if self.shared.votes.waiting().iter().any(|seqno| *seqno <= upto) {
+            let now = self.now();
+            self.inc.group.note_engine_stuck(now);
+            self.drain();
+        }
     }
 
     /// No majority, or no state of the group, for long.

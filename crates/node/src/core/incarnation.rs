@@ -80,6 +80,8 @@ pub(super) struct Incarnation {
     /// A state waits for the engine since then, or clients were last told since then not to wait for what the engine may wait for
     /// (`look_at_engine_patience`).
     pub(super) engine_awaited_since: Option<Instant>,
+    /// The failures of this server for whose results somebody waited when a state came: from `on_reset` to the end of the next turn's commands.
+    pub(super) voted_before: Vec<Seqno>,
     /// Large bodies that were delivered, until nobody else needs them (`keep_log`): so that this thread is never the last to let go of one.
     pub(super) large: Vec<Bytes>,
     // Flow control.
@@ -201,6 +203,7 @@ impl Incarnation {
             catch_up: None,
             non_primary_since: None,
             engine_awaited_since: None,
+            voted_before: Vec::new(),
             large: Vec::new(),
             watching: false,
             donors_count: false,

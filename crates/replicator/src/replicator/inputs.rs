@@ -3,7 +3,6 @@
 use trireme_types::{DecodeError, Level, LogIndex, NodeId, Seqno, Timestamp, Uuid, View};
 
 use super::{Replicator, Sight};
-use crate::failures::Failures;
 use crate::feed::{Offer, Position};
 use crate::message::AppMessage;
 use crate::retention::Growth;
@@ -35,12 +34,6 @@ impl Replicator {
     /// **Errors:** as [`Replicator::handle_reset`].
     pub fn handle_engine_awaited(&mut self, state: &[u8]) -> Result<(), DecodeError> {
         self.input(|replicator| replicator.on_engine_awaited(state))
-    }
-
-    /// The server waited for the results of votes, and goes on as if those on its failures were theirs: a state of the group, which does not say, waits
-    /// for its engine. `failures`: all that are known of its data. They are voted on once more, and the results are compared.
-    pub fn handle_failures_left(&mut self, failures: Failures) {
-        self.input(|replicator| replicator.on_failures_left(failures))
     }
 
     /// Something that takes a seqno was ordered, and is no view. `owned`: a client of this member waits for it and does it itself.
