@@ -675,9 +675,13 @@ impl<S: LogStore> Group<S> {
             return;
         }
         let Some(awaited) = &mut self.data.awaited else { return };
+        let Some(offer) = awaited.offer.take() else { return };
         awaited.stuck = true;
-        if let Some(offer) = awaited.offer.take() {
-            self.on_snapshot(now, offer);
+        self.on_snapshot(now, offer.clone());
+        // It was not taken, for another reason. A later one waits as any other.
+        if let Some(awaited) = &mut self.data.awaited {
+            awaited.stuck = false;
+            awaited.offer.get_or_insert(offer);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::group::Group;
 use crate::{Event, LogStore, Output};
 
 /// A state that a peer gives this member to begin with.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Offer {
     pub from: NodeId,
     pub term: Term,

@@ -142,7 +142,11 @@ impl Cluster {
 
     /// A state has skipped the end of a vote without a result, for which the server in this place waits.
     pub(crate) fn end_skipped_votes(&mut self, slot: usize) {
-        let Some(p) = &self.slots[slot].process else { return };
+        let Some(p) = &mut self.slots[slot].process else { return };
+        if p.ballots.waiting().next().is_some() {
+            // A vote of a session that is over is said again once something of the present one is ordered.
+            p.replicator.handle_abandoned();
+        }
         let says =
             |failed: Seqno| p.proposals.says(|m| matches!(m, AppMessage::Vote { seqno, .. } if *seqno == failed));
         let ended: Vec<Seqno> =

@@ -537,6 +537,7 @@ impl Cluster {
                 let Some(p) = &mut self.slots[slot].process else { return };
                 let position = Position { history: base.history, seqno: base.seqno };
                 p.kept.clear();
+                let reaches = base.index >= p.replicator.heard_upto();
                 let rest =
                     p.replicator.handle_reset(position, base.lineage.branch(base.history), base.level, &base.app);
                 let judge = match rest.and_then(Judge::decode) {
@@ -560,7 +561,7 @@ impl Cluster {
                 p.view = Some(base.view.clone());
                 self.set_flow_members(slot);
                 self.carry_out(slot);
-                self.reset_proposals(slot, &base);
+                self.reset_proposals(slot, &base, reaches);
                 if base.history.is_nil() {
                     return;
                 }
@@ -894,7 +895,7 @@ impl Cluster {
             let (begins, has) = (base.seqno, on_disk.position);
             match &mut self.slots[slot].process {
                 // Its engine gets nowhere before it knows the outcome, which only the next log may tell. So that one comes all the same.
-                Some(p) if p.voting.is_some() => p.opened_at = begins,
+                Some(p) if p.voting.is_some_and(|at| at <= begins) => p.opened_at = begins,
                 Some(_) | None => self.fail(format!(
                     "n{slot}: its log begins behind {begins}, and its engine has no more than {has} on disk"
                 )),

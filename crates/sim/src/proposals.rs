@@ -113,7 +113,8 @@ impl Cluster {
 
     /// The log begins anew at `base`. A server that goes on in its place has all that was skipped, so its clients wait on, and hold what they
     /// have locked: their session goes on, and with it what it promises (rule 23).
-    pub(crate) fn reset_proposals(&mut self, slot: usize, base: &Base) {
+    /// `reaches`: the state is not from before something that was delivered.
+    pub(crate) fn reset_proposals(&mut self, slot: usize, base: &Base, reaches: bool) {
         let s = &mut self.slots[slot];
         let Some(p) = &mut s.process else { return };
         let waiting = p.proposals.clients().count();
@@ -123,7 +124,9 @@ impl Cluster {
             return self
                 .fail(format!("n{slot} lives on, and never hears of what it asked for: it was ordered before {at}"));
         }
-        self.end_skipped_votes(slot);
+        if reaches {
+            self.end_skipped_votes(slot);
+        }
         self.settle_proposals(slot);
     }
 

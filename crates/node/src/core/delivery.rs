@@ -46,6 +46,8 @@ impl Core {
 
     pub(super) fn on_reset(&mut self, base: Base) {
         self.inc.transport.set_level(base.level);
+        // Otherwise what was delivered is delivered once more.
+        let reaches = base.index >= self.inc.replicator.heard_upto();
         self.inc.index = Index::default();
         if let Some(past) = &mut self.inc.past {
             *past = Past::begin();
@@ -70,7 +72,7 @@ impl Core {
         }
         self.shared.data.set_history(base.history);
         self.conn.proposals.reset(base.newest_of(self.inc.me.node));
-        self.inc.voted_before = self.shared.votes.waiting();
+        self.inc.voted_before = if reaches { self.shared.votes.waiting() } else { Vec::new() };
         // A thread that is told of the new state can also read it.
         self.publish();
         self.settle_proposals();
@@ -79,6 +81,10 @@ impl Core {
     /// Perhaps a state has skipped the end of a vote without a result, and somebody waits for one. `waiting`: at these seqnos when the state came. All commands
     /// of then have been carried out, so that a vote is on its way, or was ordered.
     pub(super) fn end_skipped_votes(&mut self, waiting: Vec<Seqno>) {
+        if !waiting.is_empty() {
+            // A vote of a session that is over is said again once something of the present one is ordered.
+            self.inc.replicator.handle_abandoned();
+        }
         for failed in waiting {
             let says = |message: &AppMessage| matches!(message, AppMessage::Vote { seqno, .. } if *seqno == failed);
             if self.inc.replicator.is_dismissed(failed) && !self.conn.proposals.says(says) {

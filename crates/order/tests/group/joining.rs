@@ -180,6 +180,26 @@ fn an_application_hears_what_is_in_a_state_that_waits() {
     assert!(net.nodes[&back].events.contains(&Event::EngineAwaited { app: kept.app }), "its server may wait for that");
 }
 
+/// The result of a vote that the engine waits for is behind the state. The next state waits as any other.
+#[test]
+fn a_state_is_taken_at_once_where_the_engine_waits_for_what_is_behind_it() {
+    let (mut net, back, orders, base) = back_with_an_uncommitted_tail();
+    let kept = Base { seqno: Seqno(2), ..base };
+    let now = net.now;
+    let group = |net: &mut Net, what: &dyn Fn(&mut trireme_order::Group<MemStore>)| {
+        what(&mut net.nodes.get_mut(&back).unwrap().group)
+    };
+    group(&mut net, &|group| group.note_engine_disk(now, Seqno(1)));
+    offer(&mut net, back, orders, &kept);
+    group(&mut net, &|group| {
+        assert_eq!(group.state_awaits_engine(), Some(Seqno(2)));
+        group.note_engine_stuck(now);
+        assert_eq!(group.store().base().index, kept.index);
+        assert_eq!((group.awaits_engine_disk(), group.state_awaits_engine()), (None, None));
+        group.note_engine_stuck(now);
+    });
+}
+
 /// An engine that gets nowhere is not waited for without end: its applier may wait for a vote, and the vote for this member. One of which nothing
 /// is known may have less than is claimed, which costs nothing where the sequencer has data.
 #[test]
