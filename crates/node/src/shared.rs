@@ -178,6 +178,14 @@ impl Shared {
         }
     }
 
+    /// `applied`: what the server has applied counts; its position is not known otherwise.
+    pub fn on_vote_done(&self, seqno: Seqno, winner: ErrorClass, applied: bool) {
+        let left = || if applied { self.monitor.left() } else { Seqno::ZERO };
+        if self.votes.decided(seqno, winner, left) {
+            self.compare_with_vote(seqno, winner);
+        }
+    }
+
     /// How `seqno`, which this node has left behind, went here. A statement that failed goes on before the vote on it is over when nobody can
     /// hear this node: while the disk of its log is out.
     fn held(&self, seqno: Seqno) -> ErrorClass {

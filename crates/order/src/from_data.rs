@@ -150,9 +150,9 @@ impl ServerData {
         self.on_disk.is_none_or(|upto| seqno <= upto)
     }
 
-    /// Up to where a log that is to take the place of the own one waits for that.
-    pub fn awaited_upto(&self) -> Option<Seqno> {
-        self.awaited.as_ref().map(|awaited| awaited.seqno)
+    /// The state that waits for that, with which the next log begins.
+    fn offer(&self) -> Option<&Offer> {
+        self.awaited.as_ref().and_then(|awaited| awaited.offer.as_ref())
     }
 
     /// Are the data where they were at the start, and does a log vouch for that?
@@ -655,33 +655,31 @@ impl<S: LogStore> Group<S> {
 
     /// Does a state of this sequencer wait that lets the data go on? A later one may begin behind them.
     pub(crate) fn keeps_offer_of(&mut self, now: Timestamp, from: NodeId, term: Term) -> bool {
-        let kept = self.data.awaited.as_ref().and_then(|awaited| awaited.offer.as_ref());
-        kept.is_some_and(|offer| (offer.from, offer.term) == (from, term)) && self.waits_for_engine(now)
+        self.data.offer().is_some_and(|offer| (offer.from, offer.term) == (from, term)) && self.waits_for_engine(now)
     }
 
-    /// Does a state wait, and this member for it? Not if it follows another sequencer, or this one in another term.
-    pub(crate) fn needs_offer(&self) -> bool {
-        let kept = self.data.awaited.as_ref().and_then(|awaited| awaited.offer.as_ref());
-        kept.is_some_and(|offer| {
-            let present = (offer.from, offer.term);
-            let follows = self.sequencer().is_some_and(|orders| (orders, self.own.term()) != present);
-            !follows && self.peers.contains_key(&offer.from)
-        })
+    /// Up to where the engine has to get before this member gets anything new: a state waits for that. `None`: there is no such state, or this member
+    /// follows another sequencer, or the same one in another term.
+    pub fn state_awaits_engine(&self) -> Option<Seqno> {
+        let offer = self.data.offer()?;
+        let present = (offer.from, offer.term);
+        let follows_another = self.sequencer().is_some_and(|orders| (orders, self.own.term()) != present);
+        let waits = !follows_another && self.peers.contains_key(&offer.from);
+        self.data.awaited.as_ref().filter(|_| waits).map(|awaited| awaited.seqno)
     }
 
     /// The engine waits for what comes behind the state that waits for it.
     pub(crate) fn on_engine_stuck(&mut self, now: Timestamp) {
-        if !self.needs_offer() {
+        if self.state_awaits_engine().is_none() {
             return;
         }
         let Some(awaited) = &mut self.data.awaited else { return };
-        let Some(offer) = awaited.offer.take() else { return };
+        let Some(offer) = awaited.offer.clone() else { return };
         awaited.stuck = true;
-        self.on_snapshot(now, offer.clone());
+        self.on_snapshot(now, offer);
         // It was not taken, for another reason. A later one waits as any other.
         if let Some(awaited) = &mut self.data.awaited {
             awaited.stuck = false;
-            awaited.offer.get_or_insert(offer);
         }
     }
 

@@ -446,14 +446,9 @@ impl<S: LogStore> Group<S> {
         self.input(|group| group.on_engine_disk(now, upto));
     }
 
-    /// Something waits for [`Group::note_engine_disk`] to reach this.
-    pub fn awaits_engine_disk(&self) -> Option<Seqno> {
-        self.data.awaited_upto()
-    }
-
-    /// The same where this member gets nothing new before.
-    pub fn state_awaits_engine(&self) -> Option<Seqno> {
-        self.data.awaited_upto().filter(|_| self.needs_offer())
+    /// Does something wait for [`Group::note_engine_disk`] to reach further?
+    pub fn awaits_engine_disk(&self) -> bool {
+        self.data.awaited.is_some()
     }
 
     /// The engine does not get there before this member goes on: an applier waits for the result of a vote. The state is taken at once. A crash before the

@@ -520,7 +520,7 @@ impl<S: LogStore> Group<S> {
 
     /// A member repeats its wish.
     fn tell_of_refusal(&mut self, node: NodeId, weight: Weight, wish: Weight) {
-        if self.told.weight_ignored.replace((node, wish)) != Some((node, wish)) {
+        if self.told.weight_refused.replace((node, wish)) != Some((node, wish)) {
             let name = self.names_of(&[node]);
             self.log(true, format!("{name} keeps its weight {weight}: with {wish} nobody would be left to decide"));
         }
@@ -564,7 +564,7 @@ impl<S: LogStore> Group<S> {
         if voters.voters == self.own.tail().voters.voters {
             return false;
         }
-        self.told.weight_ignored = None;
+        self.told.weight_refused = None;
         self.append_voters(&voters)
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct Told {
     /// The member whose lower weight waits for voters that are away, and that weight.
     pub weight_waits: Option<(NodeId, Weight)>,
     /// The member whose lower weight would leave nobody to decide, and that weight.
-    pub weight_ignored: Option<(NodeId, Weight)>,
+    pub weight_refused: Option<(NodeId, Weight)>,
     /// The branch of another primary component that runs.
     pub met: Uuid,
     /// Lines about peers that nobody named.

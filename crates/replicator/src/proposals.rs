@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use trireme_types::{ProposalNumber, Session, SessionMark};
+use trireme_types::{ProposalNumber, Seqno, Session, SessionMark};
 
 use crate::message::AppMessage;
 
@@ -177,8 +177,13 @@ impl<W, T, A> Proposals<W, T, A> {
         self.write_sets.is_empty() && self.messages.is_empty() && !self.owed.iter().any(has_thread)
     }
 
-    /// Is a message of this kind on its way, or owed?
-    pub fn says(&self, is_meant: impl Fn(&AppMessage) -> bool) -> bool {
+    /// Is a vote on the failure at `seqno` on its way, or owed?
+    pub fn votes_on(&self, seqno: Seqno) -> bool {
+        self.says(|message| matches!(message, AppMessage::Vote { seqno: failed, .. } if *failed == seqno))
+    }
+
+    /// Is a message of this kind?
+    fn says(&self, is_meant: impl Fn(&AppMessage) -> bool) -> bool {
         let owed = self.owed.iter().filter_map(|owed| match owed {
             Owed::Message(message, _) => Some(message),
             Owed::Rollback(_) => None,

@@ -178,7 +178,7 @@ pub enum Effect {
         winner: ErrorClass,
         applied: bool,
     },
-    /// The same of what the server may have applied or not. A state says so: perhaps it was told before.
+    /// The same from a state, which is never a repetition of what an earlier life has done. It may have been told in this one.
     ResultKnown {
         seqno: Seqno,
         winner: ErrorClass,

@@ -147,10 +147,8 @@ impl Cluster {
             // A vote of a session that is over is said again once something of the present one is ordered.
             p.replicator.handle_abandoned();
         }
-        let says =
-            |failed: Seqno| p.proposals.says(|m| matches!(m, AppMessage::Vote { seqno, .. } if *seqno == failed));
-        let ended: Vec<Seqno> =
-            p.ballots.waiting().filter(|failed| p.replicator.is_dismissed(*failed) && !says(*failed)).collect();
+        let ended = |failed: &Seqno| p.replicator.is_dismissed(*failed) && !p.proposals.votes_on(*failed);
+        let ended: Vec<Seqno> = p.ballots.waiting().filter(ended).collect();
         for seqno in ended {
             self.on_vote_dismissed(slot, seqno, true);
         }

@@ -537,6 +537,7 @@ impl Cluster {
                 let Some(p) = &mut self.slots[slot].process else { return };
                 let position = Position { history: base.history, seqno: base.seqno };
                 p.kept.clear();
+                // Otherwise what was delivered is delivered once more.
                 let reaches = base.index >= p.replicator.heard_upto();
                 let rest =
                     p.replicator.handle_reset(position, base.lineage.branch(base.history), base.level, &base.app);
@@ -561,7 +562,10 @@ impl Cluster {
                 p.view = Some(base.view.clone());
                 self.set_flow_members(slot);
                 self.carry_out(slot);
-                self.reset_proposals(slot, &base, reaches);
+                self.reset_proposals(slot, &base);
+                if reaches {
+                    self.end_skipped_votes(slot);
+                }
                 if base.history.is_nil() {
                     return;
                 }

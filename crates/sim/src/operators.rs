@@ -49,7 +49,7 @@ impl Cluster {
     fn have_engine_asked(&mut self, slot: usize) {
         let s = &mut self.slots[slot];
         let Some(p) = &s.process else { return };
-        let waits = s.unheard && !p.replicator.serves() && p.group.awaits_engine_disk().is_some();
+        let waits = s.unheard && !p.replicator.serves() && p.group.awaits_engine_disk();
         if waits && self.calm {
             s.claim = None;
             self.log(|| format!("n{slot} is started again, for its engine to be asked"));

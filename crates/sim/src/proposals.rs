@@ -113,8 +113,7 @@ impl Cluster {
 
     /// The log begins anew at `base`. A server that goes on in its place has all that was skipped, so its clients wait on, and hold what they
     /// have locked: their session goes on, and with it what it promises (rule 23).
-    /// `reaches`: the state is not from before something that was delivered.
-    pub(crate) fn reset_proposals(&mut self, slot: usize, base: &Base, reaches: bool) {
+    pub(crate) fn reset_proposals(&mut self, slot: usize, base: &Base) {
         let s = &mut self.slots[slot];
         let Some(p) = &mut s.process else { return };
         let waiting = p.proposals.clients().count();
@@ -123,9 +122,6 @@ impl Cluster {
             let at = base.index;
             return self
                 .fail(format!("n{slot} lives on, and never hears of what it asked for: it was ordered before {at}"));
-        }
-        if reaches {
-            self.end_skipped_votes(slot);
         }
         self.settle_proposals(slot);
     }

@@ -206,9 +206,9 @@ impl Cluster {
             let unknown = s.unheard && !p.replicator.serves();
             let look = Look { epoch: 0, ended: if unknown { Seqno::ZERO } else { left } };
             p.engine.see(look, log, now);
-            let awaited = p.group.awaits_engine_disk().is_some();
+            let awaited = p.group.awaits_engine_disk();
             p.group.note_engine_disk(now, p.engine.upto());
-            takes_state = awaited && p.group.awaits_engine_disk().is_none();
+            takes_state = awaited && !p.group.awaits_engine_disk();
         }
         if takes_state {
             self.schedule_step(slot);

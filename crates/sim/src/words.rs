@@ -133,6 +133,14 @@ impl Cluster {
         self.partition(&[slot]);
     }
 
+    /// The same, and what is on its way to it is lost.
+    pub fn sever(&mut self, slot: usize) {
+        self.isolate(slot);
+        for other in (0..self.slots.len()).filter(|other| *other != slot) {
+            self.reset_link(slot, other);
+        }
+    }
+
     /// The sequencer; panics without one.
     pub fn the_sequencer(&mut self) -> usize {
         self.expect(30 * SEC, "there is a sequencer", |c| c.sequencer().is_some());

@@ -78,16 +78,15 @@ impl Core {
         self.settle_proposals();
     }
 
-    /// Perhaps a state has skipped the end of a vote without a result, and somebody waits for one. `waiting`: at these seqnos when the state came. All commands
-    /// of then have been carried out, so that a vote is on its way, or was ordered.
+    /// Perhaps a state has skipped the end of a vote without a result, and somebody waits for one. `waiting`: at these seqnos when the state
+    /// came. All commands of then have been carried out, so that a vote is on its way, or was ordered.
     pub(super) fn end_skipped_votes(&mut self, waiting: Vec<Seqno>) {
         if !waiting.is_empty() {
             // A vote of a session that is over is said again once something of the present one is ordered.
             self.inc.replicator.handle_abandoned();
         }
         for failed in waiting {
-            let says = |message: &AppMessage| matches!(message, AppMessage::Vote { seqno, .. } if *seqno == failed);
-            if self.inc.replicator.is_dismissed(failed) && !self.conn.proposals.says(says) {
+            if self.inc.replicator.is_dismissed(failed) && !self.conn.proposals.votes_on(failed) {
                 self.shared.votes.dismissed(failed, true);
             }
         }
@@ -440,16 +439,9 @@ impl Core {
                 if self.inc.replicator.is_repeated() && seqno <= self.shared.monitor.left() => {}
             Effect::VoteDone { seqno, winner, applied } => {
                 self.shared.host.flight.note(flight::Event::VoteDone { seqno, winner: winner.0 });
-                let left = || if applied { self.shared.monitor.left() } else { Seqno::ZERO };
-                if self.shared.votes.decided(seqno, winner, left) {
-                    self.shared.compare_with_vote(seqno, winner);
-                }
+                self.shared.on_vote_done(seqno, winner, applied);
             }
-            Effect::ResultKnown { seqno, winner } => {
-                if self.shared.votes.decided(seqno, winner, || self.shared.monitor.left()) {
-                    self.shared.compare_with_vote(seqno, winner);
-                }
-            }
+            Effect::ResultKnown { seqno, winner } => self.shared.on_vote_done(seqno, winner, true),
             Effect::VoteDismissed { seqno, lost } => {
                 if self.shared.votes.dismissed(seqno, lost) {
                     self.shared.compare_with_vote(seqno, ErrorClass::SUCCESS);

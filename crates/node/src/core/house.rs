@@ -149,8 +149,8 @@ impl Core {
         }
     }
 
-    /// A state waits for the engine for long: perhaps for an applier that waits for a client, who waits for a write set that is ordered in or behind what
-    /// the state skips; or for a vote with a result behind it.
+    /// A state waits for the engine for long: perhaps for an applier that waits for a client, who waits for a write set that is ordered in or
+    /// behind what the state skips; or for a vote with a result behind it.
     fn look_at_engine_patience(&mut self) {
         let Some(upto) = self.inc.group.state_awaits_engine() else {
             self.inc.engine_awaited_since = None;
@@ -332,7 +332,7 @@ impl Core {
         };
         // One that runs is looked at early: a first look proves nothing yet.
         let wanted = for_trim && live || self.inc.engine.is_unseen() && (live || found > Seqno::ZERO);
-        if (wanted || self.inc.group.awaits_engine_disk().is_some()) && !self.inc.engine_asked && !self.arbitrates() {
+        if (wanted || self.inc.group.awaits_engine_disk()) && !self.inc.engine_asked && !self.arbitrates() {
             self.inc.engine_asked = true;
             // One that returns to a running server was fed by this process.
             let fed = self.inc.replicator.serves();

@@ -204,7 +204,7 @@ fn data_that_are_only_claimed_do_not_cost_the_log_that_would_replay_them() {
     restart_unheard(&mut net, 2, logs[1].clone(), base.seqno);
     start_arbitrator(&mut net, logs[2].clone());
     net.run(Duration::from_secs(300));
-    assert!(net.nodes[&2].group.awaits_engine_disk().is_some());
+    assert!(net.nodes[&2].group.awaits_engine_disk());
     assert_eq!(net.nodes[&2].group.store().last(), own, "its log was replaced");
     assert!(net.warned(2, "the write-set log here stays"));
     net.nodes.get_mut(&2).unwrap().group.note_engine_disk(net.now, base.seqno);
@@ -1818,7 +1818,7 @@ fn a_person_who_decides_for_data_in_memory_is_asked_to_wait() {
     assert!(net.warned(1, "not made primary yet"));
     assert_ne!(net.phase(1), Phase::Primary);
     assert_eq!(net.nodes[&1].group.store().last(), before);
-    assert!(net.nodes[&1].group.awaits_engine_disk().is_some());
+    assert!(net.nodes[&1].group.awaits_engine_disk());
     net.nodes.get_mut(&1).unwrap().group.note_engine_disk(net.now, end);
     net.force(1);
     net.run(Duration::from_secs(1));

@@ -160,12 +160,13 @@ pub fn a_snapshot_waits_for_the_engine_of_a_server_that_keeps_its_data() {
     offer(&mut net, back, orders, &kept);
     let group = &net.nodes[&back].group;
     assert!(group.status().last > kept.index, "the log was replaced");
-    assert_eq!(group.awaits_engine_disk(), Some(Seqno(1)));
+    assert!(group.awaits_engine_disk());
+    assert_eq!(group.state_awaits_engine(), Some(Seqno(1)));
     // A later state, which begins behind the data, would cost them.
     offer(&mut net, back, orders, &Base { seqno: Seqno(100), ..kept.clone() });
     assert!(net.nodes[&back].group.status().last > kept.index, "the data were given up");
     engine(&mut net, 1);
-    assert_eq!(net.nodes[&back].group.awaits_engine_disk(), None);
+    assert!(!net.nodes[&back].group.awaits_engine_disk());
     assert_eq!(net.nodes[&back].group.store().base().index, kept.index, "the state that was offered first");
 }
 
@@ -186,18 +187,14 @@ fn a_state_is_taken_at_once_where_the_engine_waits_for_what_is_behind_it() {
     let (mut net, back, orders, base) = back_with_an_uncommitted_tail();
     let kept = Base { seqno: Seqno(2), ..base };
     let now = net.now;
-    let group = |net: &mut Net, what: &dyn Fn(&mut trireme_order::Group<MemStore>)| {
-        what(&mut net.nodes.get_mut(&back).unwrap().group)
-    };
-    group(&mut net, &|group| group.note_engine_disk(now, Seqno(1)));
+    net.nodes.get_mut(&back).unwrap().group.note_engine_disk(now, Seqno(1));
     offer(&mut net, back, orders, &kept);
-    group(&mut net, &|group| {
-        assert_eq!(group.state_awaits_engine(), Some(Seqno(2)));
-        group.note_engine_stuck(now);
-        assert_eq!(group.store().base().index, kept.index);
-        assert_eq!((group.awaits_engine_disk(), group.state_awaits_engine()), (None, None));
-        group.note_engine_stuck(now);
-    });
+    let group = &mut net.nodes.get_mut(&back).unwrap().group;
+    assert_eq!(group.state_awaits_engine(), Some(Seqno(2)));
+    group.note_engine_stuck(now);
+    assert_eq!(group.store().base().index, kept.index);
+    assert_eq!((group.awaits_engine_disk(), group.state_awaits_engine()), (false, None));
+    group.note_engine_stuck(now);
 }
 
 /// An engine that gets nowhere is not waited for without end: its applier may wait for a vote, and the vote for this member. One of which nothing
