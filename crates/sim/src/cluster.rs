@@ -37,6 +37,7 @@ use crate::rng::{Rng, mix};
 use crate::server::Transfer;
 use crate::situations::{Situation, Situations};
 use crate::steps::Ending;
+use crate::store::Appended;
 use crate::streaming::OwnStream;
 use crate::throttle::Throttle;
 use crate::values::{Values, Waiting};
@@ -282,6 +283,8 @@ pub(crate) struct Slot {
     pub forgot: (Term, LogIndex),
     /// The newest entry that landed in its log.
     pub appended: LogIndex,
+    /// What landed behind that and is not looked at yet, with its branch.
+    pub landed: Vec<(Uuid, Appended)>,
     /// The last candidate that asked it for its vote, and has no answer.
     pub asked: Option<(NodeId, Term)>,
     /// Its log may lack what it had acknowledged.
@@ -341,6 +344,7 @@ impl Slot {
             held_once: LogIndex::ZERO,
             forgot: Default::default(),
             appended: LogIndex::ZERO,
+            landed: Vec::new(),
             asked: None,
             doubt: None,
             mending: None,

@@ -49,6 +49,17 @@ impl Process {
     }
 }
 
+impl Slot {
+    /// Says what landed in the log on which branch. The next input may replace the log, and its lineage with it.
+    fn gather_appended(&mut self) {
+        let Some(p) = &mut self.process else { return };
+        let history = p.group.store().base().history;
+        for a in p.group.store_mut().take_appended() {
+            self.landed.push((p.group.lineage().branch_at(history, a.index), a));
+        }
+    }
+}
+
 impl Cluster {
     pub(crate) fn step(&mut self, slot: usize, boot: u32) {
         let still = self.slots[slot].stands_still();
@@ -61,6 +72,7 @@ impl Cluster {
         for _ in 0..inputs {
             let Some(input) = self.life(slot, boot).and_then(|p| p.inbox.pop_front()) else { break };
             self.input(slot, input);
+            self.slots[slot].gather_appended();
             if self.failure.is_some() {
                 return;
             }
@@ -984,15 +996,8 @@ impl Cluster {
     }
 
     fn observe_log(&mut self, slot: usize) {
-        let Some(p) = &mut self.slots[slot].process else { return };
-        let history = p.group.store().base().history;
-        let appended = p.group.store_mut().take_appended();
-        if appended.is_empty() {
-            return;
-        }
-        let lineage = p.group.lineage().clone();
-        for a in appended {
-            let branch = lineage.branch_at(history, a.index);
+        self.slots[slot].gather_appended();
+        for (branch, a) in std::mem::take(&mut self.slots[slot].landed) {
             let first = self.logs.appended(branch, a);
             self.note_appended(slot, branch, a, first == Ok(true));
             self.check(slot, first.map(drop));
