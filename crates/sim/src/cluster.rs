@@ -283,7 +283,7 @@ pub(crate) struct Slot {
     pub forgot: (Term, LogIndex),
     /// The newest entry that landed in its log.
     pub appended: LogIndex,
-    /// What landed behind that and is not looked at yet, with its branch.
+    /// The entries behind that which landed and are not looked at yet, each with its branch.
     pub landed: Vec<(Uuid, Appended)>,
     /// The last candidate that asked it for its vote, and has no answer.
     pub asked: Option<(NodeId, Term)>,
