@@ -39,9 +39,9 @@ struct State {
     pause_at: Option<u64>,
     /// Nothing above any of these enters (a donor callback is running at that position).
     barriers: Vec<u64>,
-    /// Waiters for their turn to enter, by seqno.
+    /// Waiters for their turn to enter, or for the end of a pause (`wait_unpaused`), by seqno.
     turns: BTreeMap<u64, Arc<Condvar>>,
-    /// Waiters for a position to have left, by (position, ticket).
+    /// Waiters for a position to have left, or to have ended, by (position, ticket).
     positions: BTreeMap<(u64, u64), Arc<Condvar>>,
     tickets: u64,
     closed: bool,

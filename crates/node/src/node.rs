@@ -54,17 +54,21 @@ fn wait_to_connect(connected: &Connected, deadline: Option<Instant>) -> Option<R
 /// The state that only `connect`, `disconnect` and `close` touch.
 #[derive(Default)]
 struct Running {
+    /// The group thread: from `begin_connection` to `end_core`.
     core: Option<GroupThread>,
     /// One whose end, with the log, a disk holds up that does not answer.
     held_up: Option<GroupThread>,
     /// Counts connections: a `connect` that waits must not end a later one's group thread.
     connection: u64,
+    /// While no group thread has it (`begin_connection`, `end_core`).
     log: Option<Log>,
+    /// From the start of the node to `close`.
     helpers: Vec<Helper>,
     /// Its end is the end of the state thread.
     state_end: Option<mpsc::Sender<()>>,
     /// The same for the flight recorder's.
     flight_end: Option<mpsc::Sender<()>>,
+    /// Nothing connects any more. Set by `close`.
     closed: bool,
     /// Helpers that did not end when they were told to.
     stuck: Vec<Helper>,

@@ -14,9 +14,11 @@ use crate::{InitArgs, Level, Server};
 
 /// `grastate.dat` and `gvwstate.dat` with their life cycle.
 pub struct Saved {
+    /// `grastate.dat`, as it was written last.
     file: StateFile,
     /// Where `gvwstate.dat` lies; `None` with `pc.recovery=no`.
     view_dir: Option<PathBuf>,
+    /// Where the data are, while no connection moves them: from the start, or a stop, to `running`. Dropped by every doubt.
     position: Option<(Uuid, Seqno)>,
     /// The position that the server was started with (`--wsrep-start-position`).
     given: Option<(Uuid, Seqno)>,
@@ -24,6 +26,7 @@ pub struct Saved {
     on_disk: Option<(Uuid, Seqno)>,
     /// The server has its state and the file says "running".
     live: bool,
+    /// A full copy is on its way: from `receiving` to `running`, or to its refusal.
     receiving: bool,
     /// There was a state file at start.
     found: bool,

@@ -39,7 +39,7 @@ use crate::trx::TrxMap;
 use crate::votes::Votes;
 use crate::{ConnId, Gtid, Level, Meta, RecvCtx, ServerView, Source};
 
-/// See the module. Each part says who changes it.
+/// See the module. The type of each part says who changes it.
 pub struct Shared {
     pub host: Arc<Host>,
     pub jobs: Jobs,

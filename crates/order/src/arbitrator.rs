@@ -21,9 +21,9 @@
 //! - Without data: `would_keep_data` of `joining.rs`, `begin_history`, `look_for_component` and `data_arrived` of `group.rs`. `serves_nobody`,
 //!   `waits_for_a_copy`, `data_at_stake`, `data_of` and `heirs_for` of `from_data.rs` weigh data, and count none of its own.
 //! - As seen by others: `step_voters`, `step_weight` and `step_evicted_outside` of `membership.rs` leave no voters of which none can order, by
-//!   `can_order`. `step_leave` and `last_with_data` do not leave arbitrators alone. `found` of `founding.rs` does not ask it.
-//! - In the node: `core/house.rs` (`own_need`, `look_for_absent`, `keep_log`: how long the log is kept), `core/delivery.rs` (`on_reset`),
-//!   `core/throttle.rs` (`set_flow_counts`), `startup.rs` (`prepare`), `saved.rs` (`open`). In the replicator it is `Feed::Nobody`.
+//!   `can_order`. `step_own_leave` and `last_with_data` do not leave arbitrators alone. `found` of `founding.rs` does not ask it.
+//! - In the node: `core/house.rs` (`own_need`, `look_for_absent`, `keep_log`, `trim_to`, `waits_for_engine`: how long the log is kept), `core/delivery.rs` (`on_reset`),
+//!   `core.rs` (`on_event`), `core/throttle.rs` (`set_flow_counts`), `startup.rs` (`prepare`), `saved.rs` (`open`). In the replicator it is `Feed::Nobody`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -15,15 +15,19 @@ use crate::{LogEnd, Unread};
 /// or one that joins under one name after the other, would make every snapshot larger for ever.
 const SESSIONS_MAX: usize = 1 << 14;
 
-/// [`Base`] in a form that entries can be applied to.
+/// [`Base`] in a form that entries can be applied to. All of it moves with each entry (`apply`), and nobody else changes it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Chain {
+    /// The base's, for good.
     pub history: Uuid,
+    /// Of the last entry, and its term.
     pub index: LogIndex,
     pub term: Term,
     /// First entry of that term in this log.
     pub term_from: LogIndex,
+    /// The last one given, by a write set or a view.
     pub seqno: Seqno,
+    /// The newest set, and the entry that holds it.
     pub voters: VoterSet,
     pub voters_at: LogIndex,
     /// The set before `voters`: both count while the newest is not known to be committed (rule 8).

@@ -96,7 +96,8 @@ pub struct Group<S: LogStore> {
     /// Effects that the driver has not polled yet, in order. Everybody appends; emptied by `poll_output`, and thrown away by a failure and by
     /// a bootstrap that begins another log: nothing of the old one counts then.
     pub(crate) out: VecDeque<Output>,
-    /// When it acts by itself. Armed and disarmed beside each change of phase or role, and with the first body that is missing.
+    /// When it acts by itself. Armed and disarmed beside each change of phase or role, with the first body that is missing, and again where one
+    /// has run down.
     pub(crate) timers: Timers,
     /// Things that were said already. Decides nothing; written where they are said.
     pub(crate) told: Told,
@@ -121,7 +122,7 @@ pub struct Group<S: LogStore> {
     pub(crate) role: CurrentRole,
     /// The present term of the present branch, and all that is known in it. Written by `era.rs`.
     pub(crate) era: Era,
-    /// The attempts of this member to be elected. Noted by `election.rs` and `role.rs`; its delay is set at a join.
+    /// The attempts of this member to be elected. Noted by `election.rs` and `role.rs`; its delay is set at a join, and where data are waited for (`from_data.rs`).
     pub(crate) candidacy: Candidacy,
     /// Terms in which a sequencer was known. Noted when one is announced (`announce_term`).
     pub(crate) led_terms: LedTerms,

@@ -251,7 +251,10 @@ pub struct Replicator {
     /// `wsrep_sst_donor`.
     donors: String,
     bounds: Bounds,
+    /// All members, as ordered so far. Moved by each view, message and level (`on_view`, `on_message`); set anew by a state (`on_reset`).
     roster: Roster,
+    /// The server's side, for the life of this member. Its kind changes in `begin_feed`, `begin_outvoted`, `await_copy`,
+    /// `go_live`, `resume` and `end`.
     feed: Feed,
     /// The failures in the data that were found at the start. Of a server that goes on beside a new incarnation of its member also those
     /// beyond the floor. Votes of this life settle the failures that are not here.
@@ -262,6 +265,7 @@ pub struct Replicator {
     base: Position,
     /// The newest fork that the order has come by; the history's own id before any.
     branch: Uuid,
+    /// Seqno of the newest delivery. Set by `on_ordered` and `on_view`, and by `on_reset`.
     delivered: Seqno,
     /// Index of the newest delivery: what `is_repeated` is asked about. Set by `on_ordered`, `on_view` and `on_message`. Not by `on_reset`: a
     /// state is no delivery, and the next delivery sets this before `is_repeated` is asked.
@@ -274,6 +278,7 @@ pub struct Replicator {
     leaving: bool,
     /// Those that views here have named: an absent one of them is not waited for, as it has no data.
     arbitrators: BTreeSet<NodeId>,
+    /// Does the server take clients? Set where it is told so.
     clients: Clients,
     /// A Joined or Synced of ours is on its way.
     announced: bool,
@@ -288,11 +293,13 @@ pub struct Replicator {
     speak: bool,
     /// The newest committed position that the others were told.
     reported: Seqno,
+    /// The votes that are open, as this member watches them. Looked at by a timer; a result takes its vote away, a state or a lost majority all.
     votes: BTreeMap<Seqno, VoteWatch>,
     /// Members that lost a vote and have not left yet, in the life in which they did: their data are not the group's.
     outvoted: Vec<(NodeId, Incarnation)>,
     /// When those that are waited for were last looked at.
     hurried: Timestamp,
+    /// Not polled yet, in order. Everybody appends.
     effects: VecDeque<Effect>,
     #[cfg(feature = "mutants")]
     pub(crate) mutant: Option<Mutant>,

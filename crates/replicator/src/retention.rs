@@ -70,8 +70,11 @@ enum Due {
 /// as the engine's settings allow.
 #[derive(Debug)]
 pub struct EngineDisk {
+    /// Of these data. Looks of another epoch do not count (`see`).
     epoch: u64,
+    /// On disk up to here. Only rises (`see`).
     upto: Seqno,
+    /// How much of its log the engine took for written at the first look, until a sync or time proves it.
     at_first: Option<FirstLook>,
     /// One at a time: the bound follows with one flush of delay.
     waiting: Option<(Seqno, Due)>,

@@ -104,8 +104,11 @@ struct Joiner {
 struct MemberState {
     node: NodeId,
     incarnation: Incarnation,
+    /// Moved by its messages and by donations (`apply`, `shift`, `choose_donor`).
     state: NodeState,
+    /// Its desyncs that have not ended; a donation is one, too.
     desyncs: u32,
+    /// The last position that it reported. Only rises.
     last_committed: Seqno,
     /// Too far behind to count in the commit cut, until a report reaches the cut.
     lagging: bool,
@@ -141,9 +144,13 @@ struct Vote {
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Roster {
+    /// The newest view (`apply_view`).
     view: View,
+    /// One for each member of it, in its order. A member that stays keeps its state (`apply_view`).
     members: Vec<MemberState>,
+    /// The commit cut. Only rises (`move_cut`).
     cut: Seqno,
+    /// Open votes: from the first word (`vote`) to the result (`count_vote`, `close_vote`).
     votes: BTreeMap<Seqno, Vote>,
     /// Decided votes, newest last, bounded: a laggard takes the historic result (rule 28).
     decided: Vec<(Seqno, ErrorClass)>,

@@ -71,8 +71,8 @@ pub(super) struct Connection {
     pub(super) reads: HashMap<u64, Arc<Slot<Option<Seqno>>>>,
     /// The id of the next one. Only rises, so that a late answer is never another read's.
     pub(super) next_read: u64,
-    /// Threads that wait for a view in which this node has that weight: from `on_command` to that view (`on_own_view`) or the loss of the
-    /// majority.
+    /// Threads that wait for a view in which this node has that weight: from `on_command` to that view (`on_own_view`) or an end
+    /// (`hang_up`). They wait 5 s at most.
     pub(super) weight_waiters: Vec<(Weight, Arc<Slot<bool>>)>,
     /// The thread to tell which server carries out an arbitrator's request: from `on_command` to the replicator's answer (`carry_out`).
     pub(super) asked: Option<Arc<Slot<Result<String, NoDonor>>>>,
