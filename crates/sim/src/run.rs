@@ -1,10 +1,11 @@
 //! One run: swarm options, safety phase, liveness phase, verdict.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use trireme_order::{LogStore, Phase};
 use trireme_replicator::Replicator;
-use trireme_types::{Base, Kinship, LogIndex};
+use trireme_types::{Base, Kinship, LogIndex, NodeId};
 
 use crate::check::{Reach, Share};
 use crate::cluster::{Cluster, Event, Process, Slot};
@@ -212,7 +213,7 @@ impl Cluster {
             };
             if let Some(slots) = decides {
                 self.arose(excuse);
-                ok = self.decide(bound, slots);
+                ok = self.decide(bound, slots) || self.options.forced && self.have_strangers_let_in(bound);
             }
         }
         if self.failure.is_some() {
@@ -354,6 +355,37 @@ impl Cluster {
             }
         }
         self.run_until(bound, |c| c.one_view())
+    }
+
+    /// A branch was forced while others went on, and those have let in a node that it never heard of. Then it keeps its log and data, whatever that
+    /// node shows (rule 35), and its nodes say what to do: they are started again without both.
+    fn have_strangers_let_in(&mut self, bound: u64) -> bool {
+        let primary = || (0..self.slots.len()).filter(|slot| self.is_primary(*slot));
+        let refuses = |slot: &usize| primary().any(|other| self.is_stranger_to(*slot, other));
+        let refusing: Vec<usize> = primary().filter(refuses).collect();
+        if refusing.is_empty() || refusing.len() == primary().count() {
+            return false;
+        }
+        for slot in refusing {
+            self.wipe(slot);
+            self.begin_start(slot);
+        }
+        self.run_until(bound, |c| c.one_view())
+    }
+
+    /// Does `other` go on elsewhere with nobody whom the log of `slot` has named?
+    fn is_stranger_to(&self, slot: usize, other: usize) -> bool {
+        let view = |slot: usize| self.slots[slot].process.as_ref().and_then(|p| p.view.as_ref());
+        let (Some(here), Some(there)) = (view(slot), view(other)) else { return false };
+        let store = self.store(slot);
+        let base = store.base();
+        let mut named: BTreeSet<NodeId> = base.sessions.iter().map(|mark| mark.session.node).collect();
+        named.extend(base.view.members.iter().chain(&here.members).map(|m| m.node));
+        named.extend(base.voters.voters.iter().map(|voter| voter.node));
+        let read = |index: u64| store.read(LogIndex(index), 0).ok().and_then(|read| read.into_iter().next());
+        let entries = (base.index.next().0..=store.last().0).filter_map(read);
+        named.extend(entries.map(|entry| entry.header.session.node));
+        there.members.iter().all(|m| !named.contains(&m.node))
     }
 
     fn has_primary(&self) -> bool {
