@@ -36,7 +36,7 @@ pub fn run(action: SecretAction) -> Result<(), String> {
                 "Copy it to every node and arbitrator (which sees it by itself), and then, on every node: SET GLOBAL wsrep_provider_options='repl.secret_reload=1'"
             );
         }
-        SecretAction::Transfer { file, dir } => transfer(&read(&file, Use::Members)?, &dir)?,
+        SecretAction::Transfer { file, dir } => transfer(&file, &dir)?,
     }
     Ok(())
 }
@@ -53,7 +53,9 @@ pub fn make(file: &Path, of: Use, else_do: &str) -> Result<(), String> {
 }
 
 /// While a secret is being changed certificates of the old one are taken too, as the group does.
-fn transfer(secrets: &[Secret], dir: &Path) -> Result<(), String> {
+fn transfer(file: &Path, dir: &Path) -> Result<(), String> {
+    let secrets = read(file, Use::Members)?;
+    trireme_private::own_dir_as(dir, file)?;
     let failed = |error: &dyn std::fmt::Display| format!("cannot make a certificate: {error}");
     let authorities: Result<Vec<Authority>, _> = secrets.iter().map(|secret| Authority::of_secret(&secret.0)).collect();
     let authorities = authorities.map_err(|error| failed(&error))?;
@@ -70,10 +72,12 @@ fn transfer(secrets: &[Secret], dir: &Path) -> Result<(), String> {
     for (path, bytes, mode) in
         [(&files.key, &issued.key, 0o600), (&files.cert, &issued.cert, 0o644), (&files.ca, &trusted, 0o644)]
     {
-        trireme_private::replace(path, bytes, mode)
+        trireme_private::replace_as(path, bytes, mode, file)
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
-    println!("The key must belong to the user that the server runs as. In my.cnf of this node:");
+    println!(
+        "The key belongs to the owner of the secret, who must be the user that the server runs as. In my.cnf of this node:"
+    );
     println!("  [sst]");
     println!("  ssl-mode=VERIFY_CA");
     println!("  tca={}", files.ca.display());
@@ -86,14 +90,19 @@ fn transfer(secrets: &[Secret], dir: &Path) -> Result<(), String> {
 }
 
 pub fn read(file: &Path, of: Use) -> Result<Vec<Secret>, String> {
-    let text = trireme_private::read_secret(file)?;
+    let text = trireme_private::read_secret_of_any(file)?;
     let text = text.ok_or_else(|| format!("there is no {}: make it with `{}`", file.display(), of.maker()))?;
     parse(&text, of).map_err(|why| format!("{}: {why}", file.display()))
 }
 
 pub fn write(file: &Path, secrets: &[Secret], of: Use) -> Result<(), String> {
-    trireme_private::replace(file, render(secrets, of).as_bytes(), 0o600)
-        .map_err(|error| format!("cannot write {}: {error}", file.display()))
+    trireme_private::replace_as(file, render(secrets, of).as_bytes(), 0o600, file).map_err(|error| {
+        let hint = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => "; its directory is not yours: run this as root, the owner stays",
+            _ => "",
+        };
+        format!("cannot write {}: {error}{hint}", file.display())
+    })
 }
 
 pub fn draw() -> Result<Secret, String> {

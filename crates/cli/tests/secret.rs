@@ -43,3 +43,31 @@ fn a_secret_is_made_rotated_and_retired() {
     assert!(String::from_utf8(open.stderr).unwrap().contains("chmod 0600"));
     std::fs::remove_dir_all(&dir).unwrap();
 }
+
+/// A secret lies where only root may write, and belongs to the user that the server runs as.
+#[test]
+fn root_changes_the_secret_of_a_server_and_it_stays_that_ones() {
+    use std::os::unix::fs::{MetadataExt, chown};
+
+    let dir = trireme_private::fresh_dir(&std::env::temp_dir(), "trireme-cli-secret").unwrap();
+    let (file, made) = (dir.join("secret"), dir.join("transfer"));
+    assert!(trireme("new", &file).status.success());
+    if chown(&file, Some(12345), Some(12345)).is_err() {
+        println!("skipped: needs root");
+    } else {
+        let owner = |path: &Path| std::fs::metadata(path).unwrap().uid();
+        for action in ["rotate", "retire"] {
+            let done = trireme(action, &file);
+            assert!(done.status.success(), "{action}: {}", String::from_utf8_lossy(&done.stderr));
+            assert_eq!(owner(&file), 12345, "{action}");
+        }
+        let done = Command::new(env!("CARGO_BIN_EXE_trireme"))
+            .args(["secret", "transfer"])
+            .args([&file, &made])
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        assert_eq!((owner(&made), owner(&made.join("key.pem")), owner(&made.join("ca.pem"))), (12345, 12345, 12345));
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}

@@ -18,6 +18,7 @@ const CHANGED_BY_OTHERS: u32 = 0o022;
 /// Bits with which anybody but the owner can do anything.
 const NOT_THE_OWNER: u32 = 0o077;
 const STICKY: u32 = 0o1000;
+const READ_BY_OTHERS: &str = "can be read by other users: close it with `chmod 0600";
 /// Files that this crate reads are small; a larger one is none of ours.
 const READ_MAX: u64 = 4 << 20;
 
@@ -113,10 +114,38 @@ pub fn read_own(path: &Path) -> Result<Option<Vec<u8>>, String> {
 
 /// The same for what nobody else may know.
 pub fn read_secret(path: &Path) -> Result<Option<Vec<u8>>, String> {
-    read(path, NOT_THE_OWNER, "can be read by other users: close it with `chmod 0600")
+    read(path, NOT_THE_OWNER, READ_BY_OTHERS)
+}
+
+/// The same for an administrator's command: root may read it whoever the owner is. The file that is made of it is given to that one: see [`replace_as`].
+pub fn read_secret_of_any(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    let (bytes, meta) = match read_file(path)? {
+        Some(read) => read,
+        None => return Ok(None),
+    };
+    if euid() != 0 {
+        check_owner(path, &meta)?;
+    }
+    check_mode(path, &meta, NOT_THE_OWNER, READ_BY_OTHERS)?;
+    Ok(Some(bytes))
 }
 
 fn read(path: &Path, refused: u32, why: &str) -> Result<Option<Vec<u8>>, String> {
+    let Some((bytes, meta)) = read_file(path)? else { return Ok(None) };
+    check_owner(path, &meta)?;
+    check_mode(path, &meta, refused, why)?;
+    Ok(Some(bytes))
+}
+
+fn check_mode(path: &Path, meta: &Metadata, refused: u32, why: &str) -> Result<(), String> {
+    if meta.mode() & refused == 0 {
+        return Ok(());
+    }
+    Err(format!("{} (mode {:04o}) {why} {0}`", path.display(), meta.mode() & 0o7777))
+}
+
+/// With what was found of the file that was read.
+fn read_file(path: &Path) -> Result<Option<(Vec<u8>, Metadata)>, String> {
     // Not blocking, in case it is a pipe.
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
     let file = match opened {
@@ -131,33 +160,72 @@ fn read(path: &Path, refused: u32, why: &str) -> Result<Option<Vec<u8>>, String>
     if !meta.is_file() {
         return Err(format!("{} is not a file", path.display()));
     }
-    check_owner(path, &meta)?;
-    if meta.mode() & refused != 0 {
-        return Err(format!("{} (mode {:04o}) {why} {0}`", path.display(), meta.mode() & 0o7777));
-    }
     let mut bytes = Vec::new();
     file.take(READ_MAX + 1).read_to_end(&mut bytes).map_err(|e| cannot("read", path, &e))?;
     if bytes.len() as u64 > READ_MAX {
         return Err(format!("{} is larger than {READ_MAX} bytes", path.display()));
     }
-    Ok(Some(bytes))
+    Ok(Some((bytes, meta)))
 }
 
 /// Makes a file that only its owner can read; fails when there is one already.
 pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    write_new_with(path, bytes, FILE_MODE)
+    write_new_with(path, bytes, FILE_MODE, None)
 }
 
-fn write_new_with(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+fn write_new_with(path: &Path, bytes: &[u8], mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
     // The mode holds whatever the process's mask says.
     file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+    if let Some((user, group)) = owner {
+        std::os::unix::fs::fchown(&file, Some(user), Some(group))?;
+    }
     file.write_all(bytes)?;
     file.sync_all()
 }
 
 /// Replaces a file as a whole, with the given mode: whoever reads it sees the old contents or the new ones.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    replace_with(path, bytes, mode, None)
+}
+
+/// The same for an administrator's command: if root calls it, the new file belongs to the owner of `like`.
+pub fn replace_as(path: &Path, bytes: &[u8], mode: u32, like: &Path) -> io::Result<()> {
+    replace_with(path, bytes, mode, owner_to_give(like)?)
+}
+
+/// Makes a directory for the owner of `like` alone, if root calls this; otherwise for the caller alone. One that is there has to be that one's.
+///
+/// **Errors:** a sentence for people that names the directory.
+pub fn own_dir_as(dir: &Path, like: &Path) -> Result<(), String> {
+    let owner = owner_to_give(like).map_err(|e| cannot("look at", like, &e))?;
+    match DirBuilder::new().mode(DIR_MODE).create(dir) {
+        Ok(()) => {
+            let Some((user, group)) = owner else { return Ok(()) };
+            return std::os::unix::fs::lchown(dir, Some(user), Some(group)).map_err(|e| cannot("give away", dir, &e));
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(cannot("create", dir, &error)),
+    }
+    let meta = look(dir)?;
+    let wanted = owner.map_or(euid(), |(user, _)| user);
+    if meta.uid() != wanted {
+        return Err(format!(
+            "{} belongs to user {}, and what comes into it is user {wanted}'s: give it away with `chown {wanted} {0}`, or choose another one",
+            dir.display(),
+            meta.uid()
+        ));
+    }
+    Ok(())
+}
+
+/// User and group, if this process can give them something.
+fn owner_to_give(like: &Path) -> io::Result<Option<(u32, u32)>> {
+    let meta = std::fs::symlink_metadata(like)?;
+    Ok((euid() == 0).then_some((meta.uid(), meta.gid())))
+}
+
+fn replace_with(path: &Path, bytes: &[u8], mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);
@@ -165,7 +233,7 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    write_new_with(&new, bytes, mode)?;
+    write_new_with(&new, bytes, mode, owner)?;
     std::fs::rename(&new, path)
 }
 
@@ -334,6 +402,33 @@ mod tests {
             chmod(&file, mode);
             assert_eq!(used_by_others(&file), told.then_some(mode), "{mode:o}");
         }
+    }
+
+    #[test]
+    fn root_changes_the_secret_of_a_server_and_it_stays_that_ones() {
+        if euid() != 0 || in_user_namespace() {
+            println!("skipped: needs root");
+            return;
+        }
+        let place = Place::new();
+        let (file, dir) = (place.at("secret"), place.at("made"));
+        write_new(&file, b"old").unwrap();
+        std::os::unix::fs::chown(&file, Some(12345), Some(54321)).unwrap();
+        let owner = |path: &Path| look(path).map(|meta| (meta.uid(), meta.gid())).unwrap();
+        assert!(read_secret(&file).unwrap_err().contains("belongs to user 12345"));
+        assert_eq!(read_secret_of_any(&file).unwrap(), Some(b"old".to_vec()));
+        replace_as(&file, b"new", 0o600, &file).unwrap();
+        assert_eq!(
+            (owner(&file), mode(&file), std::fs::read(&file).unwrap()),
+            ((12345, 54321), 0o600, b"new".to_vec())
+        );
+        own_dir_as(&dir, &file).unwrap();
+        assert_eq!((owner(&dir), mode(&dir)), ((12345, 54321), 0o700));
+        own_dir_as(&dir, &file).unwrap();
+        std::os::unix::fs::chown(&dir, Some(0), None).unwrap();
+        assert!(own_dir_as(&dir, &file).unwrap_err().contains("chown 12345"), "the server could not look into it");
+        chmod(&file, 0o640);
+        assert!(read_secret_of_any(&file).unwrap_err().contains("chmod 0600"));
     }
 
     #[test]
