@@ -130,15 +130,16 @@ endif
 	@test -e $(DESTDIR)/etc/trireme/balance.conf || install -D -m 644 packaging/balance.conf $(DESTDIR)/etc/trireme/balance.conf
 	@test -e $(DESTDIR)/etc/trireme/balance.password || install -D -m 600 /dev/null $(DESTDIR)/etc/trireme/balance.password
 	@echo "In my.cnf: wsrep_provider=$(PREFIX)/lib/trireme/libtrireme.so"
-	@echo "Under systemd: systemctl daemon-reload"
+	@echo "Under systemd: systemctl daemon-reload; before the first start of garb.service also systemd-sysusers"
 
 uninstall:
 	rm -rf $(ROOT)/lib/trireme $(ROOT)/share/doc/trireme
 	rm -f $(ROOT)/bin/trireme $(ROOT)/bin/.debug/trireme.debug $(ROOT)/bin/glbd
-ifneq ($(GARBD),no)
-	rm -f $(ROOT)/bin/garbd $(ROOT)/bin/garb-systemd $(ROOT)/lib/systemd/system/garb.service
-	rm -f $(ROOT)/lib/sysusers.d/trireme-arbitrator.conf $(ROOT)/share/man/man1/garbd.1
-endif
+	@# Another package may have brought its own meanwhile.
+	for link in bin/garbd:trireme share/man/man1/garbd.1:trireme-arbitrate.1; do \
+		[ "$$(readlink $(ROOT)/$${link%:*})" != "$${link#*:}" ] || rm -f $(ROOT)/$${link%:*}; done
+	for file in bin/garb-systemd lib/systemd/system/garb.service; do ! grep -qs trireme $(ROOT)/$$file || rm -f $(ROOT)/$$file; done
+	rm -f $(ROOT)/lib/sysusers.d/trireme-arbitrator.conf
 	rm -rf $(ROOT)/share/trireme
 	rm -f $(ROOT)/lib/systemd/system/trireme-balance.service $(ROOT)/lib/systemd/system/trireme-monitor.service
 	rm -f $(ROOT)/share/man/man1/trireme*.1 $(ROOT)/share/man/man1/glbd.1

@@ -1,6 +1,7 @@
 //! `trireme hosts`: the servers of a group, as connectors want them. For applications that need nothing in between.
 
 use std::collections::VecDeque;
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -52,7 +53,8 @@ pub struct Hosts {
 pub fn run(asked: Hosts) -> ExitCode {
     match find(&asked).and_then(|hosts| print(&asked, &hosts)) {
         Ok(text) => {
-            print!("{text}");
+            // A closed pipe is no error.
+            let _ = write!(std::io::stdout(), "{text}");
             ExitCode::SUCCESS
         }
         Err(reason) => {

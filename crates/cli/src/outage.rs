@@ -12,6 +12,7 @@ use trireme_types::{EntryKind, NodeId, Reader, View, VoterSet};
 use trireme_wslog::inspect::entries;
 
 use crate::log::look;
+use crate::run::print_line;
 use crate::table;
 
 pub fn run(dirs: &[String], as_json: bool) -> ExitCode {
@@ -29,7 +30,7 @@ pub fn run(dirs: &[String], as_json: bool) -> ExitCode {
     }
     let verdict = judge(&held);
     if as_json {
-        println!("{:#}", json!({ "version": 1, "nodes": held, "unread": unread, "verdict": verdict }));
+        print_line(&format!("{:#}", json!({ "version": 1, "nodes": held, "unread": unread, "verdict": verdict })));
     } else {
         let head = ["NODE", "TERM", "ENTRY", "SEQNO", "FROM", "LOG", "GRASTATE"].map(str::to_owned);
         let row = |h: &Held| {
@@ -45,7 +46,7 @@ pub fn run(dirs: &[String], as_json: bool) -> ExitCode {
         };
         table::print(&head, &held.iter().map(row).collect::<Vec<_>>());
         for line in unread.iter().chain(&verdict.sentences) {
-            println!("{}.", line.trim_end_matches('.'));
+            print_line(&format!("{}.", line.trim_end_matches('.')));
         }
     }
     match verdict.outlook {

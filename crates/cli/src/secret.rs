@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::args::SecretAction;
+use crate::run::print_line;
 use trireme_certificates::{Authority, Files, Validity};
 use trireme_surface::secret::{LEN, Secret, Use, parse, render};
 
@@ -12,29 +13,29 @@ pub fn run(action: SecretAction) -> Result<(), String> {
     match action {
         SecretAction::New { file } => {
             make(&file, Use::Members, "`trireme secret rotate` puts a new secret into an existing file")?;
-            println!("{} holds a new secret.", file.display());
-            println!(
+            print_line(&format!("{} holds a new secret.", file.display()));
+            print_line(&format!(
                 "Copy it to every node and arbitrator (owner: the user that the server runs as, mode 0600), and set there:"
-            );
-            println!("  wsrep_provider_options=\"repl.secret_file={}\"", file.display());
+            ));
+            print_line(&format!("  wsrep_provider_options=\"repl.secret_file={}\"", file.display()));
         }
         SecretAction::Rotate { file } => {
             let old = read(&file, Use::Members)?;
             let secrets = [draw()?, old[0].clone()];
             write(&file, &secrets, Use::Members)?;
-            println!("{} shows a new secret and accepts the one before it too.", file.display());
-            println!(
+            print_line(&format!("{} shows a new secret and accepts the one before it too.", file.display()));
+            print_line(&format!(
                 "Copy it to every node and arbitrator (which sees it by itself), and then, on every node: SET GLOBAL wsrep_provider_options='repl.secret_reload=1'"
-            );
-            println!("When all have it: `trireme secret retire`, copy and reload again.");
+            ));
+            print_line(&format!("When all have it: `trireme secret retire`, copy and reload again."));
         }
         SecretAction::Retire { file } => {
             let secrets = read(&file, Use::Members)?;
             write(&file, &secrets[..1], Use::Members)?;
-            println!("{} holds one secret: the {} before it are gone.", file.display(), secrets.len() - 1);
-            println!(
+            print_line(&format!("{} holds one secret: the {} before it are gone.", file.display(), secrets.len() - 1));
+            print_line(&format!(
                 "Copy it to every node and arbitrator (which sees it by itself), and then, on every node: SET GLOBAL wsrep_provider_options='repl.secret_reload=1'"
-            );
+            ));
         }
         SecretAction::Transfer { file, dir } => transfer(&file, &dir)?,
     }
@@ -75,17 +76,17 @@ fn transfer(file: &Path, dir: &Path) -> Result<(), String> {
         trireme_private::replace_as(path, bytes, mode, file)
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
-    println!(
+    print_line(&format!(
         "The key belongs to the owner of the secret, who must be the user that the server runs as. In my.cnf of this node:"
-    );
-    println!("  [sst]");
-    println!("  ssl-mode=VERIFY_CA");
-    println!("  tca={}", files.ca.display());
-    println!("  tcert={}", files.cert.display());
-    println!("  tkey={}", files.key.display());
-    println!(
+    ));
+    print_line(&format!("  [sst]"));
+    print_line(&format!("  ssl-mode=VERIFY_CA"));
+    print_line(&format!("  tca={}", files.ca.display()));
+    print_line(&format!("  tcert={}", files.cert.display()));
+    print_line(&format!("  tkey={}", files.key.display()));
+    print_line(&format!(
         "Do the same on every node, and again when the secret is changed. rsync needs stunnel, mariabackup needs socat."
-    );
+    ));
     Ok(())
 }
 

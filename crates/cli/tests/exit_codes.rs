@@ -54,6 +54,17 @@ fn a_failure_is_1() {
 }
 
 #[test]
+fn a_closed_pipe_is_no_failure() {
+    for words in ["explain --list", "help", "cluster down"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trireme"));
+        let ended = command.args(words.split_whitespace()).stdin(Stdio::null()).stdout(writer).status().unwrap();
+        assert_eq!(ended.code(), Some(0), "trireme {words}");
+    }
+}
+
+#[test]
 fn nothing_to_do_is_no_failure() {
     for words in ["cluster down", "--help", "--version", "completions bash"] {
         assert_eq!(of(words), 0, "trireme {words}");

@@ -278,7 +278,8 @@ fn attempt(fd: c_int, server: SocketAddr, six: bool) -> Result<(), c_int> {
     // SAFETY: no pointers.
     unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) };
     let outcome = start(fd, server, six).and_then(|()| finish(fd));
-    if outcome.is_err() {
+    // One that was connected before, or is connecting, is left so.
+    if outcome.is_err_and(|error| error != libc::EISCONN && error != libc::EALREADY) {
         // SAFETY: all zero is a valid `sockaddr`, and means: no peer. Without it the next attempt would meet this one.
         unsafe {
             let nobody: sockaddr = zeroed();

@@ -58,7 +58,17 @@ fn program() {
                 for _ in 0..times {
                     let mut name = [b'-'; 1];
                     match TcpStream::connect(("127.0.0.1", port)) {
-                        Ok(mut stream) => stream.read_exact(&mut name).unwrap(),
+                        Ok(mut stream) => {
+                            if std::env::var_os("TWICE").is_some() {
+                                let address =
+                                    socket2::SockAddr::from(std::net::SocketAddr::from(([127, 0, 0, 1], port)));
+                                let connect = || socket2::SockRef::from(&stream).connect(&address);
+                                // The kernel calls the first one after a connection without waiting a success.
+                                let _ = connect();
+                                assert_eq!(connect().unwrap_err().raw_os_error(), Some(libc::EISCONN));
+                            }
+                            stream.read_exact(&mut name).unwrap();
+                        }
                         Err(error) => println!("{error}"),
                     }
                     names.push(char::from(name[0]));
@@ -90,6 +100,14 @@ fn other_addresses_and_a_wrong_environment_change_nothing() {
     assert_eq!(names(own, 1, &[("GLB_BIND", format!("127.0.0.2:{own}")), ("GLB_TARGETS", target)]), "o");
     assert_eq!(names(own, 1, &[("GLB_BIND", own.to_string()), ("GLB_TARGETS", "x:y:z".into())]), "o");
     assert_eq!(names(own, 1, &[]), "o");
+}
+
+#[test]
+fn a_socket_that_is_connected_stays_so_when_it_is_to_connect_once_more() {
+    let (a, bind) = (server(b'a'), free_port());
+    let variables =
+        [("GLB_BIND", bind.to_string()), ("GLB_TARGETS", format!("127.0.0.1:{a}")), ("TWICE", "yes".into())];
+    assert_eq!(names(bind, 1, &variables), "a");
 }
 
 #[test]

@@ -48,9 +48,9 @@ pub fn run(asked: &Bundle) -> ExitCode {
     match make(asked) {
         Ok(files) => {
             for file in files {
-                println!("{file}");
+                put_line!("{file}");
             }
-            println!("{} holds these files. Look through it before you give it away.", asked.out.display());
+            put_line!("{} holds these files. Look through it before you give it away.", asked.out.display());
             ExitCode::SUCCESS
         }
         Err(reason) => {

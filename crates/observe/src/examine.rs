@@ -91,17 +91,17 @@ pub fn run(asked: &Doctor) -> ExitCode {
 
 fn show(findings: &[Finding], as_json: bool) {
     if as_json {
-        println!("{:#}", json!({ "version": 1, "findings": findings }));
+        put_line!("{:#}", json!({ "version": 1, "findings": findings }));
         return;
     }
     for finding in findings {
         let node = if finding.node.is_empty() { String::new() } else { format!("{}: ", finding.node) };
-        println!("{:<8} {node}{} [{}]", finding.severity.word(), printable(&finding.what), finding.check);
-        println!("         why:  {}", printable(&finding.why));
-        println!("         do:   {}\n", printable(&finding.remedy));
+        put_line!("{:<8} {node}{} [{}]", finding.severity.word(), printable(&finding.what), finding.check);
+        put_line!("         why:  {}", printable(&finding.why));
+        put_line!("         do:   {}\n", printable(&finding.remedy));
     }
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
-    println!(
+    put_line!(
         "{} errors, {} warnings, {} notes",
         count(Severity::Error),
         count(Severity::Warning),

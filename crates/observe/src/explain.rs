@@ -105,7 +105,7 @@ impl Found {
 /// `trireme explain`.
 pub fn explain(asked: &Explain) -> ExitCode {
     if asked.list {
-        print!("{}", lines::page());
+        put_line!("{}", lines::page().trim_end());
         return ExitCode::SUCCESS;
     }
     let mut found = Found::default();
@@ -133,13 +133,13 @@ pub fn explain(asked: &Explain) -> ExitCode {
                 json!({ "line": line.shown(), "topic": line.topic, "count": count, "last": last, "meaning": line.meaning, "action": line.action })
             })
             .collect();
-        println!("{:#}", json!({ "version": 1, "lines": all }));
+        put_line!("{:#}", json!({ "version": 1, "lines": all }));
     } else {
         for (line, count, last) in &kinds {
             if several {
-                println!("{count} ×  {}", printable(last));
+                put_line!("{count} ×  {}", printable(last));
             }
-            println!("Meaning:    {}\nWhat to do: {}\n", line.meaning, line.action);
+            put_line!("Meaning:    {}\nWhat to do: {}\n", line.meaning, line.action);
         }
     }
     if kinds.is_empty() {
@@ -186,13 +186,16 @@ pub fn events(asked: &Events) -> ExitCode {
     events.sort_by(|a, b| a.time.cmp(&b.time));
     if asked.json {
         for event in &events {
-            println!("{}", json!({ "time": event.time, "node": event.node, "topic": event.topic, "text": event.text }));
+            put_line!(
+                "{}",
+                json!({ "time": event.time, "node": event.node, "topic": event.topic, "text": event.text })
+            );
         }
     } else {
         let head = ["TIME", "NODE", "TOPIC", "WHAT"].map(str::to_owned);
         let row = |e: &Event| vec![e.time.clone(), e.node.clone(), e.topic.word().to_owned(), printable(&e.text)];
         let lines = table::lines(&head, &events.iter().map(row).collect::<Vec<_>>());
-        lines.iter().for_each(|line| println!("{line}"));
+        lines.iter().for_each(|line| put_line!("{line}"));
     }
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

@@ -14,7 +14,8 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Sends one command and prints the answer.
 pub fn control(socket: &str, words: &[String]) -> Result<(), String> {
     let answer = ask(socket, &words.join(" "))?;
-    print!("{answer}");
+    // A closed pipe (`| head`) is no error.
+    let _ = write!(std::io::stdout(), "{answer}");
     match answer.strip_prefix("Error: ") {
         Some(_) => Err("the command was refused".to_owned()),
         None => Ok(()),
@@ -27,12 +28,14 @@ pub fn top(socket: &str, once: bool) -> Result<(), String> {
         let text = ask(socket, "status")?;
         let view: View = serde_json::from_str(&text).map_err(|e| format!("{socket}: not a balancer's answer: {e}"))?;
         if once {
-            print!("{}", view.table());
+            let _ = write!(std::io::stdout(), "{}", view.table());
             return Ok(());
         }
         // Clears the screen and begins at its top.
-        print!("\x1b[2J\x1b[H{}", view.table());
-        std::io::stdout().flush().map_err(|e| e.to_string())?;
+        let mut screen = std::io::stdout();
+        if write!(screen, "\x1b[2J\x1b[H{}", view.table()).and_then(|()| screen.flush()).is_err() {
+            return Ok(()); // Nobody looks any more.
+        }
         std::thread::sleep(EVERY);
     }
 }
