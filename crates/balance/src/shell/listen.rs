@@ -135,6 +135,11 @@ fn open_unix(path: &Path, mode: u32) -> io::Result<Listener> {
     Ok(Listener::Unix(listener))
 }
 
+/// Somebody listens at this unix socket.
+pub fn is_taken(path: &Path) -> bool {
+    std::os::unix::net::UnixStream::connect(path).is_ok()
+}
+
 /// Until it is aborted. Each client gets a task of its own.
 pub async fn accept(balancer: Arc<Balancer>, listener: Arc<Listener>, id: ListenerId) {
     let mut spare = fs::File::open("/dev/null").ok();
@@ -166,15 +171,31 @@ pub async fn accept(balancer: Arc<Balancer>, listener: Arc<Listener>, id: Listen
 }
 
 /// Removes a unix socket's file when its listener ends, unless it was handed over.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SocketFile(Option<PathBuf>);
 
 impl SocketFile {
     pub fn of(address: &Address) -> SocketFile {
-        SocketFile(match address {
+        let mut file = SocketFile::default();
+        file.own(address);
+        file
+    }
+
+    /// Removes the file of this address from now on, and no other.
+    pub fn own(&mut self, address: &Address) {
+        self.0 = match address {
             Address::Unix(path) => Some(path.clone()),
             Address::Tcp { .. } => None,
-        })
+        };
+    }
+
+    /// Gives the socket another name in place of whatever has it.
+    pub fn rename(&mut self, name: &Path) -> io::Result<()> {
+        if let Some(path) = &self.0 {
+            fs::rename(path, name)?;
+            self.0 = Some(name.to_owned());
+        }
+        Ok(())
     }
 
     pub fn keep(&mut self) {

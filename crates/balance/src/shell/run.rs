@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::io::{PipeWriter, Read, Write};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -31,6 +32,9 @@ const DESCRIPTORS_MAX: u64 = 1 << 20;
 /// Everybody who can reach the file may be a client, as with a server's own socket.
 const CLIENT_SOCKET_MODE: u32 = 0o777;
 const CONTROL_SOCKET_MODE: u32 = 0o600;
+/// For the process before to leave the name of the control socket.
+const NAME_LIMIT: Duration = Duration::from_secs(5);
+const NAME_PAUSE: Duration = Duration::from_millis(20);
 
 /// Requests beyond the options of `trireme balance`.
 #[derive(Clone, Debug, Default)]
@@ -101,6 +105,26 @@ enum Http {
     Opened(Address, Listener, SocketFile),
 }
 
+impl Opened {
+    /// The sockets' files are ours now, also those of the process before.
+    fn own(&mut self) {
+        for (config, file, _) in &mut self.listeners {
+            file.own(&config.address);
+        }
+        if let Http::Opened(address, _, file) = &mut self.http {
+            file.own(address);
+        }
+    }
+}
+
+/// The control socket. Nobody is answered there yet.
+enum Control {
+    Off,
+    Opened(Listener, SocketFile),
+    /// The process before has the name. Until it leaves, the socket has another one in the same directory.
+    Beside(Listener, SocketFile, PathBuf),
+}
+
 /// Control socket and HTTP.
 #[derive(Default)]
 struct Side {
@@ -168,14 +192,17 @@ async fn run(typed: Serve, extra: Extra, config: Config, descriptors: usize) -> 
     });
     // Signals are caught before anybody can be told that we are there.
     let mut signals = Signals::catch()?;
-    let opened = service.open(&config, &mut taken)?;
-    service.begin(opened);
-    if let Some(taken) = taken {
-        // From here on the old process accepts no more. Until now both did, on the same sockets.
-        taken.done()?;
-    }
-    service.open_control(&config).await?;
+    // Everything that can fail comes before the old process leaves, or nobody would serve.
     balancer.with(|pool, now| pool.configure(config.settings.clone(), &config.nodes, now))?;
+    let mut opened = service.open(&config, &mut taken)?;
+    let control = service.open_control(&config)?;
+    if let Some(taken) = taken {
+        // From here on the old process accepts no more. Clients wait in the sockets, which stay open.
+        taken.done()?;
+        opened.own();
+    }
+    service.begin(opened);
+    service.begin_control(control).await;
     balancer.log(&format!(
         "trireme balance {}: {} clients at most; {}",
         env!("CARGO_PKG_VERSION"),
@@ -282,6 +309,19 @@ fn limit(config: &Config, descriptors: usize) -> usize {
     config.max_connections.map_or(possible, |asked| asked.min(possible))
 }
 
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let number = |path: &Path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+    number(one).is_some_and(|number_of_one| number(other) == Some(number_of_one))
+}
+
+/// The process before goes on if we fail, so a file of its sockets is not ours yet.
+fn open_or_adopt(address: &Address, mode: u32, taken: &mut Option<Taken>) -> Result<(Listener, SocketFile), String> {
+    match taken.as_mut().and_then(|taken| taken.remove(address)) {
+        Some(descriptor) => Ok((Listener::adopt(address, descriptor)?, SocketFile::default())),
+        None => Ok((Listener::open(address, mode)?, SocketFile::of(address))),
+    }
+}
+
 impl Service {
     fn active(&self) -> MutexGuard<'_, Vec<Active>> {
         self.active.lock().expect("only pushed to and removed from")
@@ -303,22 +343,16 @@ impl Service {
             if self.active().iter().any(|active| active.config.address == wanted.address) {
                 continue;
             }
-            let listener = match taken.as_mut().and_then(|taken| taken.remove(&wanted.address)) {
-                Some(descriptor) => Listener::adopt(&wanted.address, descriptor)?,
-                None => Listener::open(&wanted.address, CLIENT_SOCKET_MODE)?,
-            };
+            let (listener, file) = open_or_adopt(&wanted.address, CLIENT_SOCKET_MODE, taken)?;
             listener.tune(session::tuning(config));
-            listeners.push((wanted.clone(), SocketFile::of(&wanted.address), listener));
+            listeners.push((wanted.clone(), file, listener));
         }
         let http = match &config.http {
             wanted if self.side().http.as_ref().map(|(address, ..)| address) == wanted.as_ref() => Http::Stays,
             None => Http::Ends,
             Some(address) => {
-                let listener = match taken.as_mut().and_then(|taken| taken.remove(address)) {
-                    Some(descriptor) => Listener::adopt(address, descriptor)?,
-                    None => Listener::open(address, CONTROL_SOCKET_MODE)?,
-                };
-                Http::Opened(address.clone(), listener, SocketFile::of(address))
+                let (listener, file) = open_or_adopt(address, CONTROL_SOCKET_MODE, taken)?;
+                Http::Opened(address.clone(), listener, file)
             }
         };
         Ok(Opened { listeners, http })
@@ -354,20 +388,37 @@ impl Service {
         count
     }
 
-    /// After a takeover the old process may need a moment to leave its control socket.
-    async fn open_control(self: &Arc<Self>, config: &Config) -> Result<(), String> {
-        let Some(address) = &config.control else { return Ok(()) };
-        let mut outcome = Listener::open(address, CONTROL_SOCKET_MODE);
-        for _ in 0..50 {
-            if outcome.is_ok() || self.typed.takeover.is_none() {
-                break;
+    fn open_control(&self, config: &Config) -> Result<Control, String> {
+        let Some(address) = &config.control else { return Ok(Control::Off) };
+        match (address, &self.typed.takeover) {
+            (Address::Unix(path), Some(before)) if is_same_file(path, before) => {
+                let beside = path.with_file_name(format!(".{}", std::process::id()));
+                let own = Address::Unix(beside);
+                let listener = Listener::open(&own, CONTROL_SOCKET_MODE)?;
+                Ok(Control::Beside(listener, SocketFile::of(&own), path.clone()))
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            outcome = Listener::open(address, CONTROL_SOCKET_MODE);
+            _ => Ok(Control::Opened(Listener::open(address, CONTROL_SOCKET_MODE)?, SocketFile::of(address))),
         }
-        let task = tokio::spawn(admin::accept(self.clone(), outcome?)).abort_handle();
-        self.side().control = Some((task, SocketFile::of(address)));
-        Ok(())
+    }
+
+    /// The process before needs a moment to leave the name. It takes no more clients, so nothing here may end this process.
+    async fn begin_control(self: &Arc<Self>, control: Control) {
+        let (listener, file) = match control {
+            Control::Off => return,
+            Control::Opened(listener, file) => (listener, file),
+            Control::Beside(listener, mut file, path) => {
+                let begun = Instant::now();
+                while listen::is_taken(&path) && begun.elapsed() < NAME_LIMIT {
+                    tokio::time::sleep(NAME_PAUSE).await;
+                }
+                if let Err(error) = file.rename(&path) {
+                    self.balancer.log(&format!("no commands can be given at {}: {error}", path.display()));
+                }
+                (listener, file)
+            }
+        };
+        let task = tokio::spawn(admin::accept(self.clone(), listener)).abort_handle();
+        self.side().control = Some((task, file));
     }
 
     /// Another process has the listeners.
@@ -445,8 +496,9 @@ impl Service {
                 task.abort();
                 file.keep();
             }
-            // The next process opens one with the same name.
-            if let Some((task, _)) = side.control.take() {
+            // The next process takes the name as soon as nobody listens there, so the file goes first.
+            if let Some((task, file)) = side.control.take() {
+                drop(file);
                 task.abort();
             }
         }
@@ -587,5 +639,96 @@ impl Service {
             now: self.balancer.clients() as u64,
             elapsed_seconds: since.elapsed().as_secs_f64(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::os::unix::net::UnixStream;
+    use std::thread::JoinHandle;
+
+    use crate::options::Words;
+
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Place {
+            let path = std::env::temp_dir().join(format!("trireme-run-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&path);
+            std::fs::create_dir(&path).unwrap();
+            Place(path)
+        }
+        fn path(&self, name: &str) -> String {
+            self.0.join(name).to_str().unwrap().to_owned()
+        }
+        /// A balancer with a writer's and a control socket here, whose only server is not there.
+        fn typed(&self) -> Serve {
+            Serve {
+                nodes: vec!["127.0.0.1:1".to_owned()],
+                writer: vec![self.path("w")],
+                control: Some(self.path("c")),
+                monitors: vec!["off".to_owned()],
+                threads: Some(1),
+                hold: "60s".to_owned(),
+                ..Words::default_serve()
+            }
+        }
+        fn next(&self) -> Serve {
+            Serve { takeover: Some(self.0.join("c")), ..self.typed() }
+        }
+        fn start(&self, typed: Serve) -> JoinHandle<Result<(), String>> {
+            std::thread::spawn(move || serve(typed, Extra::default()))
+        }
+        fn ask(&self, command: &str) -> Result<String, String> {
+            let io = |e: std::io::Error| e.to_string();
+            let mut stream = UnixStream::connect(self.path("c")).map_err(io)?;
+            stream.write_all(format!("{command}\n").as_bytes()).map_err(io)?;
+            stream.shutdown(std::net::Shutdown::Write).map_err(io)?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).map_err(io)?;
+            Ok(answer)
+        }
+        fn await_answer(&self, command: &str, wanted: impl Fn(&str) -> bool) {
+            let begun = Instant::now();
+            while !self.ask(command).is_ok_and(|answer| wanted(&answer)) {
+                assert!(begun.elapsed() < Duration::from_secs(30), "{command}");
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_next_process_that_fails_leaves_everything_to_the_one_before() {
+        let place = Place::new("upgrade");
+        let first = place.start(place.typed());
+        place.await_answer("status", |answer| answer.contains("\"leaving\":false"));
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let occupied = taken.local_addr().unwrap().to_string();
+        let many = |n: u16| (1..=n).map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>();
+        for wrong in [
+            Serve { reader: vec![occupied], ..place.next() },
+            Serve { control: Some(place.path("missing/c")), ..place.next() },
+            Serve { nodes: many(200), ..place.next() },
+        ] {
+            assert!(serve(wrong, Extra::default()).is_err());
+            UnixStream::connect(place.path("w")).unwrap();
+            assert!(place.ask("status").unwrap().contains("\"leaving\":false"));
+        }
+        let second = place.start(place.next());
+        first.join().unwrap().unwrap();
+        place.await_answer("status", |answer| answer.contains("\"leaving\":false"));
+        UnixStream::connect(place.path("w")).unwrap();
+        assert_eq!(std::fs::read_dir(&place.0).unwrap().count(), 2, "no other names are left");
+        place.ask("leave").unwrap();
+        second.join().unwrap().unwrap();
+        assert_eq!(std::fs::read_dir(&place.0).unwrap().count(), 0);
     }
 }
