@@ -30,7 +30,7 @@ const LONG: Duration = Duration::from_secs(5);
 /// would be a system call. The thread that waits is woken for each timer that is due before its next one, so this one comes later.
 const ALONE: Duration = TICK;
 /// A client that waits asks again after this, also without a sign.
-const ASK_AGAIN: Duration = Duration::from_millis(250);
+pub const ASK_AGAIN: Duration = Duration::from_millis(250);
 
 /// A client that came in, and its listener.
 pub struct Arrival {
@@ -257,17 +257,24 @@ async fn attempt(config: &Config, session: &Session, guest: &mut Guest) -> Attem
 
 impl Attempt {
     fn hindered(error: io::Error) -> Attempt {
-        match error.kind() {
-            io::ErrorKind::ConnectionRefused
+        match is_refusal(&error) {
+            true => Attempt::Refused(error),
+            false => Attempt::Failed(None),
+        }
+    }
+}
+
+/// Whether an error of a connection says that the server's process has gone. Any other, such as too many open files, need not be the server's fault.
+pub fn is_refusal(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused
             | io::ErrorKind::NotFound
             | io::ErrorKind::HostUnreachable
             | io::ErrorKind::NetworkUnreachable
             | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::BrokenPipe => Attempt::Refused(error),
-            // Such as too many open files, which is not the server's fault.
-            _ => Attempt::Failed(None),
-        }
-    }
+            | io::ErrorKind::BrokenPipe
+    )
 }
 
 /// For a client that does not wait for the greeting: whether its server is there.

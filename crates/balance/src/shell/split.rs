@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::config::{Causal, Config};
 use crate::packet::{self, Malformed, NATIVE, ServerError};
@@ -19,6 +19,7 @@ use crate::proxy::{self, Origin};
 use crate::shell::balancer::{Balancer, Session};
 use crate::shell::proof::{Proof, Reached};
 use crate::shell::pump::pump;
+use crate::shell::session::{ASK_AGAIN, is_refusal};
 use crate::shell::stream::{Stream, Tuning};
 use crate::split::{Class, End, Login, Opening, Progress, Reply, classify, offer, switch_to_native};
 
@@ -205,6 +206,34 @@ enum Credential {
 enum Side {
     Writer,
     Reader,
+}
+
+/// The outcome of an attempt with one server.
+enum Trial {
+    Taken,
+    /// There is none, or it has gone: a sign tells when that changes.
+    Nobody,
+    /// It does not take the session at present. No sign tells when it does.
+    Failed,
+}
+
+/// The reason why a server did not greet.
+enum Hindrance {
+    /// As when the server's process has gone.
+    Refused(io::Error),
+    /// It refuses our host.
+    Blocked,
+    /// It is no good at present.
+    Failed,
+}
+
+impl From<io::Error> for Hindrance {
+    fn from(error: io::Error) -> Hindrance {
+        match is_refusal(&error) {
+            true => Hindrance::Refused(error),
+            false => Hindrance::Failed,
+        }
+    }
 }
 
 enum Flow {
@@ -672,10 +701,14 @@ impl Conversation<'_> {
             let balancer = self.balancer.clone();
             let mut sign = std::pin::pin!(balancer.changed().notified());
             sign.as_mut().enable();
-            if self.try_writer().await? {
-                self.balancer.split.moved.fetch_add(1, Relaxed);
-                return Ok(true);
-            }
+            let failed = match self.try_writer().await? {
+                Trial::Taken => {
+                    self.balancer.split.moved.fetch_add(1, Relaxed);
+                    return Ok(true);
+                }
+                Trial::Nobody => false,
+                Trial::Failed => true,
+            };
             if Instant::now() >= deadline {
                 let text =
                     "trireme balance: no server is ready for the statement, and nothing of it has happened".to_owned();
@@ -684,6 +717,11 @@ impl Conversation<'_> {
                 self.client.send(1, &whole[packet::HEADER..]).await?;
                 return Ok(false);
             }
+            if failed {
+                // The end of our own attempt is a sign too. Those that wait do not hammer: each tries once in this time.
+                let _ = timeout_at(deadline, sleep(self.balancer.jitter(ASK_AGAIN))).await;
+                continue;
+            }
             tokio::select! {
                 () = sign => {}
                 () = sleep(self.balancer.jitter(PAUSE)) => {}
@@ -691,28 +729,33 @@ impl Conversation<'_> {
         }
     }
 
-    async fn try_writer(&mut self) -> Result<bool, Over> {
+    async fn try_writer(&mut self) -> Result<Trial, Over> {
         let mut backend = match self.credential {
             Credential::Empty => {
-                let Ok(lease) = self.balancer.begin(self.listener, self.source, &[]) else { return Ok(false) };
+                let Ok(lease) = self.balancer.begin(self.listener, self.source, &[]) else { return Ok(Trial::Nobody) };
                 let node = lease.node;
                 match self.connect(lease).await {
                     Ok((backend, _)) => match self.log_in(backend, b"").await {
                         Some(backend) => backend,
-                        None => return Ok(false),
+                        None => return Ok(Trial::Failed),
                     },
-                    Err(error) => {
+                    Err(Hindrance::Refused(error)) => {
                         let text = error.to_string();
                         self.balancer.with(|pool, now| pool.handle_refusal(node, text, now));
-                        return Ok(false);
+                        return Ok(Trial::Nobody);
                     }
+                    Err(Hindrance::Blocked) => {
+                        self.balancer.with(|pool, _| pool.handle_blocked(node));
+                        return Ok(Trial::Failed);
+                    }
+                    Err(Hindrance::Failed) => return Ok(Trial::Failed),
                 }
             }
             // The reader has this client's login already. It must be the one that the others choose too.
             Credential::Spent => {
                 let node = self.reader.as_ref().ok_or(Over)?.lease.node;
                 if self.balancer.with(|pool, _| pool.writer()) != Some(node) {
-                    return Ok(false);
+                    return Ok(Trial::Nobody);
                 }
                 let mut reader = self.reader.take().ok_or(Over)?;
                 reader.proof = None;
@@ -726,9 +769,9 @@ impl Conversation<'_> {
             Some(status) => {
                 self.status = status;
                 self.writer = Some(backend);
-                Ok(true)
+                Ok(Trial::Taken)
             }
-            None => Ok(false),
+            None => Ok(Trial::Failed),
         }
     }
 
@@ -802,7 +845,7 @@ impl Conversation<'_> {
     }
 
     /// Up to the greeting, with the scramble in it.
-    async fn connect(&self, lease: Session) -> io::Result<(Backend, [u8; 20])> {
+    async fn connect(&self, lease: Session) -> Result<(Backend, [u8; 20]), Hindrance> {
         let (config, source) = (self.config, self.source);
         let connect = async move {
             let tuning = Tuning { nodelay: config.nodelay, keepalive: config.keepalive };
@@ -814,12 +857,17 @@ impl Conversation<'_> {
             }
             let mut wire = Wire::new(stream, Vec::new());
             let (_, body) = wire.packet(LOGIN_MAX).await?;
-            let greeting = packet::parse_greeting(&body)
-                .map_err(|malformed| io::Error::new(io::ErrorKind::InvalidData, malformed.to_string()))?;
+            match packet::parse_error(&body) {
+                Some(error) if error.code == packet::HOST_BLOCKED => return Err(Hindrance::Blocked),
+                // Full, or shutting down.
+                Some(_) => return Err(Hindrance::Failed),
+                None => {}
+            }
+            let greeting = packet::parse_greeting(&body).map_err(|_| Hindrance::Failed)?;
             lease.greeted();
             Ok((Backend { lease, wire, proof: None }, greeting.scramble))
         };
-        timeout(self.config.connect_timeout, connect).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+        timeout(self.config.connect_timeout, connect).await.map_err(|_| Hindrance::Failed)?
     }
 
     async fn log_in(&self, mut backend: Backend, proof: &[u8]) -> Option<Backend> {
@@ -886,4 +934,112 @@ async fn copy(backend: &mut Backend, client: &mut Wire, out: &mut Vec<u8>, len: 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    use tokio::net::{TcpListener, TcpStream};
+
+    use crate::address::Address;
+    use crate::config::Check;
+    use crate::health::Heard;
+    use crate::options::{Serve, Words};
+    use crate::policy::Policy;
+    use crate::report::tests::synced;
+    use crate::shell::output::Log;
+    use crate::shell::stream::Nodelay;
+
+    const SPLIT: ListenerId = ListenerId(1);
+
+    /// A group of two, the first of which orders. Their ports stand in for servers, and nobody looks after them.
+    struct Stage {
+        balancer: Arc<Balancer>,
+        config: Arc<Config>,
+        servers: Vec<TcpListener>,
+        nodes: Vec<NodeId>,
+    }
+
+    impl Stage {
+        async fn set() -> Stage {
+            let typed = Serve { split: vec!["1".into()], exec: Some("true".into()), ..Words::default_serve() };
+            let mut config = Config::resolve(&typed).unwrap();
+            config.check = Check::Passive;
+            (config.interval, config.settings.fresh) = (Duration::from_secs(1000), Duration::from_secs(1000));
+            let balancer = Balancer::new(config, 100, Log::start(), 1);
+            balancer.with(|pool, _| pool.add_listener(SPLIT, Role::Split, Policy::Least, false));
+            let (mut servers, mut nodes) = (Vec::new(), Vec::new());
+            for (i, name) in ["n1", "n2"].into_iter().enumerate() {
+                let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let port = server.local_addr().unwrap().port();
+                let address = Address::Tcp { host: "127.0.0.1".into(), port };
+                let id = balancer.with(|pool, now| pool.set_node(address, 1.0, now)).unwrap();
+                // The only look at it.
+                while balancer.with(|pool, _| pool.nodes().any(|node| node.fitness.is_out())) {
+                    tokio::task::yield_now().await;
+                }
+                balancer.heard(id, Heard::Answer(synced(name, i == 0, 1)));
+                servers.push(server);
+                nodes.push(id);
+            }
+            Stage { config: balancer.config(), balancer, servers, nodes }
+        }
+
+        /// A client that has logged in, without a server yet, and its own end.
+        async fn enter(&self) -> (Conversation<'_>, TcpStream) {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let stream = Stream::Tcp(listener.accept().await.unwrap().0, Nodelay::Settled);
+            let mut body = (0x200u32 | 0x8000 | 0x8_0000).to_le_bytes().to_vec();
+            body.extend_from_slice(&[0; 28]);
+            body.extend_from_slice(b"app\0\0mysql_native_password\0");
+            let Ok(Opening::Login(login)) = Opening::parse(&body) else { panic!("no login") };
+            let conversation = Conversation {
+                balancer: &self.balancer,
+                config: &self.config,
+                listener: SPLIT,
+                source: None,
+                client: Wire::new(stream, Vec::new()),
+                writer: None,
+                reader: None,
+                sought: Instant::now(),
+                since: Instant::now(),
+                login,
+                credential: Credential::Empty,
+                settings: Vec::new(),
+                status: AUTOCOMMIT,
+                last: Side::Writer,
+                inserted: false,
+                forgotten: false,
+            };
+            (conversation, client)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_writer_that_is_full_keeps_the_sessions_that_it_has() {
+        let stage = Stage::set().await;
+        let asked = AtomicUsize::new(0);
+        let full = async {
+            loop {
+                let (mut stream, _) = stage.servers[0].accept().await.unwrap();
+                asked.fetch_add(1, Relaxed);
+                let error = ServerError { code: 1040, state: "08004".into(), text: "Too many connections".into() };
+                let _ = stream.write_all(&packet::error_packet(&error)).await;
+            }
+        };
+        let other = stage.balancer.begin(SPLIT, None, &[]).unwrap();
+        let (mut conversation, _client) = stage.enter().await;
+        let deadline = Instant::now() + ASK_AGAIN * 2;
+        let found = tokio::select! {
+            found = conversation.find_writer(deadline) => found,
+            () = full => unreachable!(),
+        };
+        assert!(matches!(found, Ok(false)));
+        assert_eq!(stage.balancer.with(|pool, _| pool.writer()), Some(stage.nodes[0]));
+        assert!(timeout(Duration::ZERO, other.end.notified()).await.is_err(), "it goes on");
+        assert!((2..=5).contains(&asked.load(Relaxed)), "{asked:?}");
+    }
 }
