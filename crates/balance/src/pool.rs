@@ -251,8 +251,8 @@ pub struct Pool {
     next_node: u32,
     /// Other addresses of servers in the table.
     aliases: HashMap<Address, NodeId>,
-    /// Removed by the operator: not found again.
-    banned: BTreeSet<Address>,
+    /// Removed by the operator, by all their addresses: not found again.
+    banned: Vec<BTreeSet<Address>>,
     listeners: BTreeMap<ListenerId, Listener>,
     sessions: HashMap<SessionId, Session>,
     next_session: u64,
@@ -272,7 +272,7 @@ impl Pool {
             nodes: BTreeMap::new(),
             next_node: 1,
             aliases: HashMap::new(),
-            banned: BTreeSet::new(),
+            banned: Vec::new(),
             listeners: BTreeMap::new(),
             sessions: HashMap::new(),
             next_session: 1,
@@ -341,7 +341,7 @@ impl Pool {
         if !weight.is_finite() || weight < 0.0 {
             return Err(format!("{weight} is no weight: 0 or more"));
         }
-        self.banned.remove(&address);
+        self.banned.retain(|server| !server.contains(&address));
         let id = match self.at(&address) {
             Some(id) => id,
             None => self.insert(address, cause, now)?,
@@ -387,7 +387,9 @@ impl Pool {
     /// Takes a server out of the table and ends its sessions.
     pub fn remove(&mut self, id: NodeId, now: Instant) {
         if let Some(node) = self.nodes.get(&id) {
-            self.banned.insert(node.address.clone());
+            let others = self.aliases.iter().filter(|(_, of)| **of == id).map(|(address, _)| address);
+            // Members list it by an address, and its operator may have named it by a name.
+            self.banned.push(others.chain([&node.address]).cloned().collect());
             self.drop_node(id, "removed");
             self.review(now);
         }
@@ -601,7 +603,7 @@ impl Pool {
                 if let Some(node) = self.nodes.get_mut(&id) {
                     node.listed = Some(now);
                 }
-            } else if self.settings.discover && !self.banned.contains(&address) {
+            } else if self.settings.discover && !self.banned.iter().any(|server| server.contains(&address)) {
                 let text = address.to_string();
                 match self.insert(address, Cause::Found, now) {
                     Ok(_) => self.log(format!("{text}: found in the list of a member")),
@@ -1446,6 +1448,21 @@ mod tests {
         assert_eq!(world.pool.nodes().count(), 2);
         world.pool.set_node(address(3), 1.0, world.now).unwrap();
         assert_eq!(world.pool.nodes().count(), 3);
+    }
+
+    #[test]
+    fn a_removed_server_is_not_found_again_by_another_of_its_addresses() {
+        let mut world = World::new();
+        let list = vec![address(13)];
+        world.hear(1, changed("n1", true, 1, |m| m.addresses = list.clone()));
+        world.hear(4, Heard::Answer(synced("n3", false, 1)));
+        assert_eq!(world.table(), [address(1), address(2), address(3)], "13 is another address of 3");
+        world.pool.remove(NodeId(3), world.now);
+        world.hear(1, changed("n1", true, 1, |m| m.addresses = list.clone()));
+        assert_eq!(world.table(), [address(1), address(2)]);
+        world.pool.set_node(address(3), 1.0, world.now).unwrap();
+        world.hear(1, changed("n1", true, 1, |m| m.addresses = list.clone()));
+        assert_eq!(world.table(), [address(1), address(2), address(3), address(13)]);
     }
 
     impl World {
