@@ -235,6 +235,17 @@ impl Node {
 struct Listener {
     role: Role,
     chooser: Chooser,
+    /// For sessions with another role than the listener's. A chooser forgets servers that it cannot choose, so each role has one.
+    other: Chooser,
+}
+
+impl Listener {
+    fn chooser(&mut self, role: Role) -> &mut Chooser {
+        match role == self.role {
+            true => &mut self.chooser,
+            false => &mut self.other,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -324,8 +335,8 @@ impl Pool {
     // ---- configuration ---------------------------------------------------------------------------------------
 
     pub fn add_listener(&mut self, id: ListenerId, role: Role, policy: Policy, top: bool) {
-        let seed = self.seed ^ u64::from(id.0);
-        self.listeners.insert(id, Listener { role, chooser: Chooser::new(policy, top, seed) });
+        let chooser = || Chooser::new(policy, top, self.seed ^ u64::from(id.0));
+        self.listeners.insert(id, Listener { role, chooser: chooser(), other: chooser() });
     }
 
     pub fn remove_listener(&mut self, id: ListenerId) {
@@ -823,7 +834,7 @@ impl Pool {
                 connections: n.connections,
             })
             .collect();
-        let Some(chooser) = self.listeners.get_mut(&listener).map(|listener| &mut listener.chooser) else {
+        let Some(chooser) = self.listeners.get_mut(&listener).map(|listener| listener.chooser(role)) else {
             return Choice::Wait(Nobody::Fit);
         };
         let Some(id) = chooser.choose(&candidates, source) else { return Choice::Wait(Nobody::Free) };
@@ -1032,6 +1043,24 @@ mod tests {
         let mut world = World::new();
         assert_eq!([world.go(WRITER).1, world.go(WRITER).1], [1, 1]);
         assert_eq!([world.go(READER).1, world.go(READER).1, world.go(READER).1], [2, 3, 2]);
+    }
+
+    #[test]
+    fn readers_of_a_split_listener_take_turns() {
+        for policy in [Policy::Least, Policy::Round] {
+            let mut world = World::new();
+            world.pool.add_listener(ANY, Role::Split, policy, false);
+            let readers: Vec<u32> = (0..6)
+                .map(|_| {
+                    world.go(ANY);
+                    let choice = world.pool.begin_as(Role::Reader, ANY, None, &[], world.now);
+                    let Choice::Go { session, node, .. } = choice else { panic!("{choice:?}") };
+                    world.pool.handle_end(session);
+                    node.0
+                })
+                .collect();
+            assert_eq!(readers, [2, 3, 2, 3, 2, 3], "{policy:?}");
+        }
     }
 
     #[test]
