@@ -3,13 +3,16 @@
 //! Statements are handed on as they came. A session on the writer and one on a reader belong to this client alone. [`crate::split`] decides which
 //! statement may go where. As soon as something comes that is not understood, the client and the writer are joined byte by byte for good.
 
+use std::future::Future;
 use std::io;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::config::{Causal, Config};
@@ -168,21 +171,34 @@ impl Backend {
         }
     }
 
+    async fn send(&mut self, body: &[u8]) -> io::Result<()> {
+        unless_ended(&self.lease.end, self.wire.send(0, body)).await
+    }
+
     /// The first packet of an answer. An error: the server is gone, or its sessions must end.
     async fn first(&mut self, reply: &mut Reply) -> io::Result<(Progress, usize)> {
-        tokio::select! {
-            first = self.wire.peek(reply) => first,
-            () = self.lease.end.notified() => Err(io::ErrorKind::ConnectionAborted.into()),
+        unless_ended(&self.lease.end, self.wire.peek(reply)).await
+    }
+
+    /// Does `work` with another server. Meanwhile this one's session ends when it must.
+    async fn aside<T>(backend: &mut Option<Backend>, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        while let Some(Backend { lease, .. }) = backend {
+            tokio::select! {
+                done = &mut work => return done,
+                () = lease.end.notified() => *backend = None,
+            }
         }
+        work.await
     }
 
     /// Runs a command of ours, or of the client's once more, and takes in the answer.
     async fn run(&mut self, body: &[u8], without_eof: bool) -> io::Result<End> {
-        self.wire.send(0, body).await?;
+        self.send(body).await?;
         let mut reply = Reply::new(without_eof);
         loop {
             let (progress, len) = self.first(&mut reply).await?;
-            self.wire.fill(len).await?;
+            unless_ended(&self.lease.end, self.wire.fill(len)).await?;
             self.wire.at += len;
             match progress {
                 Progress::More => {}
@@ -190,6 +206,14 @@ impl Backend {
                 Progress::Opaque => return Err(io::ErrorKind::InvalidData.into()),
             }
         }
+    }
+}
+
+/// An error, if the session must end before the work is done. Neither a client nor a server that does not read may hold it up.
+async fn unless_ended<T>(end: &Notify, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::select! {
+        done = work => done,
+        () = end.notified() => Err(io::ErrorKind::ConnectionAborted.into()),
     }
 }
 
@@ -477,7 +501,7 @@ impl Conversation<'_> {
     async fn quit(&mut self) -> Result<(), Over> {
         for backend in [&mut self.writer, &mut self.reader].into_iter().flatten() {
             // Else the server would count a client that broke off.
-            let _ = backend.wire.send(0, &[QUIT]).await;
+            let _ = backend.send(&[QUIT]).await;
         }
         Ok(())
     }
@@ -485,7 +509,7 @@ impl Conversation<'_> {
     async fn pin(&mut self, command: Option<Vec<u8>>) -> Result<(), Over> {
         self.balancer.split.pinned.fetch_add(1, Relaxed);
         if let Some(reader) = &mut self.reader {
-            let _ = reader.wire.send(0, &[QUIT]).await;
+            let _ = reader.send(&[QUIT]).await;
         }
         if self.writer.is_none() && !self.find_writer(Instant::now() + self.config.hold).await? {
             return Err(Over);
@@ -493,7 +517,7 @@ impl Conversation<'_> {
         self.reader = None;
         let writer = self.writer.as_mut().ok_or(Over)?;
         if let Some(command) = command {
-            writer.wire.send(0, &command).await?;
+            writer.send(&command).await?;
         }
         join(&mut self.client, writer).await;
         Ok(())
@@ -586,7 +610,7 @@ impl Conversation<'_> {
             }
         }
         let mut reply = Reply::new(self.login.deprecates_eof());
-        let first = match reader.wire.send(0, body).await {
+        let first = match reader.send(body).await {
             Ok(()) => reader.first(&mut reply).await,
             Err(error) => Err(error),
         };
@@ -608,7 +632,11 @@ impl Conversation<'_> {
             }
             Ok(first) => {
                 self.balancer.split.reads.fetch_add(1, Relaxed);
-                relay(reader, &mut self.client, reply, first).await?;
+                let had_writer = self.writer.is_some();
+                Backend::aside(&mut self.writer, relay(reader, &mut self.client, reply, first)).await?;
+                if had_writer && self.writer.is_none() {
+                    self.leave_writer()?;
+                }
                 self.last = Side::Reader;
                 Ok(true)
             }
@@ -638,7 +666,7 @@ impl Conversation<'_> {
             }
             let writer = self.writer.as_mut().ok_or(Over)?;
             let mut reply = Reply::new(self.login.deprecates_eof());
-            let first = match writer.wire.send(0, body).await {
+            let first = match writer.send(body).await {
                 Ok(()) => writer.first(&mut reply).await,
                 Err(error) => Err(error),
             };
@@ -671,7 +699,7 @@ impl Conversation<'_> {
                 }
                 continue;
             }
-            let end = relay(writer, &mut self.client, reply, first).await?;
+            let end = Backend::aside(&mut self.reader, relay(writer, &mut self.client, reply, first)).await?;
             if let End::Done { status, inserted } = end {
                 self.status = status;
                 self.inserted |= inserted;
@@ -904,7 +932,7 @@ async fn relay(
         match progress {
             Progress::More => {}
             Progress::Last(end) => {
-                client.stream.write_all(&out).await?;
+                unless_ended(&backend.lease.end, client.stream.write_all(&out)).await?;
                 return Ok(end);
             }
             // It asks for a file, which no statement that we let through may do.
@@ -919,17 +947,14 @@ async fn copy(backend: &mut Backend, client: &mut Wire, out: &mut Vec<u8>, len: 
     let mut left = len;
     while left > 0 {
         if backend.wire.ready().is_empty() {
-            tokio::select! {
-                filled = backend.wire.fill(1) => filled?,
-                () = backend.lease.end.notified() => return Err(Over),
-            }
+            unless_ended(&backend.lease.end, backend.wire.fill(1)).await?;
         }
         let part = backend.wire.ready().len().min(left);
         out.extend_from_slice(&backend.wire.ready()[..part]);
         backend.wire.at += part;
         left -= part;
         if out.len() >= OUT_MAX {
-            client.stream.write_all(out).await?;
+            unless_ended(&backend.lease.end, client.stream.write_all(out)).await?;
             out.clear();
         }
     }
@@ -987,6 +1012,15 @@ mod tests {
             Stage { config: balancer.config(), balancer, servers, nodes }
         }
 
+        /// A session on one of the servers.
+        async fn back(&self, n: usize) -> Backend {
+            let tried: Vec<NodeId> = self.nodes.iter().copied().filter(|node| *node != self.nodes[n]).collect();
+            let lease = self.balancer.begin_as(Role::Any, SPLIT, None, &tried).unwrap();
+            let stream = Stream::connect(&lease.address, Tuning { nodelay: true, keepalive: false }).await.unwrap();
+            lease.greeted();
+            Backend { lease, wire: Wire::new(stream, Vec::new()), proof: None }
+        }
+
         /// A client that has logged in, without a server yet, and its own end.
         async fn enter(&self) -> (Conversation<'_>, TcpStream) {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -1015,6 +1049,54 @@ mod tests {
                 forgotten: false,
             };
             (conversation, client)
+        }
+    }
+
+    /// A result without end, to whatever was asked.
+    async fn pour(server: &TcpListener) {
+        let (mut stream, _) = server.accept().await.unwrap();
+        stream.read_u8().await.unwrap();
+        let head = [packet::packet(1, &[1]), packet::packet(2, b"\x03def"), packet::packet(3, b"\xfe\0\0\x02\0")];
+        let mut bytes = head.concat();
+        while stream.write_all(&bytes).await.is_ok() {
+            bytes = packet::packet(4, &[1; 10_000]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_session_ends_when_it_must_also_if_its_client_does_not_read() {
+        for (reads, ended) in [(false, 0), (true, 1), (true, 0)] {
+            let stage = Stage::set().await;
+            let (mut conversation, mut client) = stage.enter().await;
+            let writer = stage.back(0).await;
+            let reader = stage.back(1).await;
+            let ends = [writer.lease.end.clone(), reader.lease.end.clone()];
+            let traffic = if reads { reader.lease.traffic.clone() } else { writer.lease.traffic.clone() };
+            let leases =
+                || stage.balancer.with(|pool, _| pool.nodes().map(|node| node.connections).collect::<Vec<_>>());
+            (conversation.writer, conversation.reader) = (Some(writer), Some(reader));
+            let statement = if reads { b"\x03SELECT 1".to_vec() } else { b"\x03SHOW TABLES".to_vec() };
+            let ask = conversation.command(statement);
+            let play = async {
+                client.read_u8().await.unwrap();
+                // All buffers between are full when nothing moves any more.
+                let (mut carried, mut before) = (traffic.to_client_bytes.load(Relaxed), 0);
+                while carried > before {
+                    sleep(Duration::from_millis(100)).await;
+                    (before, carried) = (carried, traffic.to_client_bytes.load(Relaxed));
+                }
+                ends[ended].notify_one();
+                let begun = Instant::now();
+                while leases()[ended] > 0 && begun.elapsed() < Duration::from_secs(20) {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! {
+                // Its servers are left when it is over.
+                told = ask => assert!(told.is_err()),
+                () = play => assert_eq!(leases()[ended], 0),
+                () = pour(&stage.servers[usize::from(reads)]) => unreachable!(),
+            }
         }
     }
 
