@@ -315,8 +315,6 @@ const CALLS: &[&str] = &[
 /// Functions about the session or the server. Only the writer's answer is right, and they leave nothing behind.
 const CALLS_AT_WRITER: &[&str] = &[
     "last_insert_id",
-    "row_count",
-    "found_rows",
     "connection_id",
     "current_user",
     "user",
@@ -332,6 +330,9 @@ const CALLS_AT_WRITER: &[&str] = &[
     "sleep",
     "benchmark",
 ];
+
+/// Functions and settings about the statement before.
+const ABOUT: &[&str] = &["found_rows", "row_count", "warning_count", "error_count"];
 
 /// Settings that tell which server runs a statement. With any answer but that of the server that reads, nobody could see where reads go.
 const NAMES_OF_SERVER: &[&str] = &["hostname", "port", "server_id", "wsrep_node_address", "wsrep_node_name"];
@@ -455,9 +456,16 @@ fn has(words: &[&str], word: &str) -> bool {
 
 fn select(tokens: &[Token<'_>], unclear: bool) -> Class {
     let mut class = if unclear { Class::Write { retry: false } } else { Class::Read };
+    let mut about = false;
     for (i, token) in tokens.iter().enumerate() {
         let called = tokens.get(i + 1) == Some(&Token::Sign(b'('));
+        let qualified = i > 0 && tokens[i - 1] == Token::Sign(b'.');
         match token {
+            // A routine in a schema, which may have the name of a function that we know.
+            Token::Word(_) if called && qualified => return Class::Pins,
+            Token::Word(word) if called && has(ABOUT, word) => about = true,
+            Token::Setting(name) if has(ABOUT, name) => about = true,
+            Token::Setting(scope) if has(&["session", "local"], scope) && names_about(&tokens[i + 1..]) => about = true,
             Token::Word(word) if called && has(CALLS_AT_WRITER, word) => class = Class::Write { retry: false },
             Token::Word(word) if called && !has(CALLS, word) && !has(NO_CALLS, word) => {
                 // Perhaps the columns of a `WITH`, an `IN` of ours that we do not know, or a routine that changes something.
@@ -472,7 +480,15 @@ fn select(tokens: &[Token<'_>], unclear: bool) -> Class {
             Token::Word(_) | Token::Quoted | Token::Text | Token::Number | Token::UserVariable | Token::Sign(_) => {}
         }
     }
-    class
+    match class {
+        Class::Read if about => Class::About,
+        class => class,
+    }
+}
+
+/// The rest of a setting's name behind its scope.
+fn names_about(rest: &[Token<'_>]) -> bool {
+    matches!(rest, [Token::Sign(b'.'), Token::Word(name), ..] if has(ABOUT, name))
 }
 
 /// `SET NAMES …`, and constants for variables of the session.
@@ -655,7 +671,23 @@ mod tests {
         for sql in ["BEGIN", "START TRANSACTION READ ONLY", "COMMIT", "CREATE TABLE t (a INT)", "SHOW TABLES", ""] {
             assert_eq!(class(sql), Class::Write { retry: false }, "{sql}");
         }
-        assert_eq!([class("SHOW WARNINGS"), class("show count(*) errors")], [Class::About; 2]);
+    }
+
+    #[test]
+    fn questions_about_the_statement_before() {
+        for sql in [
+            "SHOW WARNINGS",
+            "show count(*) errors",
+            "SELECT FOUND_ROWS()",
+            "select row_count() as n",
+            "SELECT @@warning_count, @@session.error_count",
+        ] {
+            assert_eq!(class(sql), Class::About, "{sql}");
+        }
+        // The other half is the writer's.
+        assert_eq!(class("SELECT FOUND_ROWS(), LAST_INSERT_ID()"), Class::Write { retry: false });
+        assert_eq!(class("SELECT @@global.warning_count"), Class::Write { retry: false });
+        assert_eq!(class("SELECT found_rows FROM t"), Class::Read, "a column");
     }
 
     #[test]
@@ -691,6 +723,9 @@ mod tests {
             "CALL p()",
             "SELECT my_function(1)",
             "SELECT `f`(1)",
+            "SELECT shop.log('x')",
+            "SELECT `shop`.LOG('x')",
+            "SELECT shop . found_rows ()",
             "SELECT GET_LOCK('a', 1)",
             "SELECT 1; SELECT 2",
             "/*!50000 SET @a = 1 */",
