@@ -442,6 +442,9 @@ impl Service {
 
     /// Reads the configuration again. Nothing is changed if it is wrong.
     fn reload(self: &Arc<Self>) -> Result<String, String> {
+        if self.balancer.leaving.load(Relaxed) {
+            return Err("it takes no clients any more, and ends with the last session".to_owned());
+        }
         if self.typed.config.is_none() {
             return Err("there is no file to read again (--config)".to_owned());
         }
@@ -730,5 +733,24 @@ mod tests {
         place.ask("leave").unwrap();
         second.join().unwrap().unwrap();
         assert_eq!(std::fs::read_dir(&place.0).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn one_that_leaves_opens_nothing_again() {
+        let place = Place::new("reload");
+        std::fs::write(place.path("conf"), format!("reader = {}\n", place.path("r"))).unwrap();
+        let typed = Serve { config: Some(place.0.join("conf")), ..place.typed() };
+        let process = place.start(typed);
+        place.await_answer("status", |answer| answer.contains("\"leaving\":false"));
+        assert!(place.ask("reload").unwrap().starts_with("Ok"));
+        // It waits for a server, and so it keeps the process.
+        let client = UnixStream::connect(place.path("w")).unwrap();
+        place.await_answer("status", |answer| answer.contains("\"clients\":1,"));
+        place.ask("leave").unwrap();
+        let told = place.ask("reload").unwrap();
+        assert!(told.starts_with("Error: ") && told.contains("no clients"), "{told}");
+        assert!(UnixStream::connect(place.path("w")).is_err() && UnixStream::connect(place.path("r")).is_err());
+        drop(client);
+        process.join().unwrap().unwrap();
     }
 }
