@@ -863,6 +863,13 @@ impl Pool {
         }
     }
 
+    /// A session that began as a reader's gets the writes from now on, and ends with the others when its server is not the writer any more.
+    pub fn handle_promotion(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.role = Role::Split;
+        }
+    }
+
     /// The session is over, whoever ended it; without a greeting before it, the connection failed.
     pub fn handle_end(&mut self, id: SessionId) {
         let Some(session) = self.sessions.remove(&id) else { return };
@@ -1307,6 +1314,32 @@ mod tests {
         }
         world.pass(settings().grace);
         assert_eq!(world.closed(), [write]);
+    }
+
+    #[test]
+    fn a_reader_that_became_the_writer_ends_after_the_grace() {
+        let mut world = World::new();
+        world.pool.add_listener(WRITER, Role::Split, Policy::Least, false);
+        let choice = world.pool.begin_as(Role::Reader, WRITER, None, &[NodeId(3)], world.now);
+        let Choice::Go { session, node: NodeId(2), .. } = choice else { panic!("{choice:?}") };
+        world.pool.handle_greeting(session);
+        let order = |world: &mut World, of: u32, term| {
+            for n in 1..=3 {
+                world.hear(n, Heard::Answer(synced(&format!("n{n}"), n == of, term)));
+            }
+        };
+        order(&mut world, 2, 2);
+        world.pass(writer::SETTLE);
+        order(&mut world, 2, 2);
+        assert_eq!(world.go(WRITER).1, 2);
+        world.pool.handle_promotion(session);
+        order(&mut world, 3, 3);
+        world.pass(writer::SETTLE);
+        order(&mut world, 3, 3);
+        assert_eq!(world.go(WRITER).1, 3);
+        world.outputs();
+        world.pass(settings().grace);
+        assert!(world.closed().contains(&session));
     }
 
     #[test]

@@ -83,6 +83,11 @@ impl Session {
     pub fn greeted(&self) {
         self.balancer.with(|pool, _| pool.handle_greeting(self.id));
     }
+
+    /// It was a reader's, and gets the writes from now on.
+    pub fn promote(&self) {
+        self.balancer.with(|pool, _| pool.handle_promotion(self.id));
+    }
 }
 
 impl Drop for Session {

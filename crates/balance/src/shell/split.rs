@@ -787,6 +787,7 @@ impl Conversation<'_> {
                 }
                 let mut reader = self.reader.take().ok_or(Over)?;
                 reader.proof = None;
+                reader.lease.promote();
                 if !matches!(reader.run(NOT_CAUSAL, self.login.deprecates_eof()).await, Ok(End::Done { .. })) {
                     return Err(Over);
                 }
@@ -993,6 +994,7 @@ mod tests {
             let mut config = Config::resolve(&typed).unwrap();
             config.check = Check::Passive;
             (config.interval, config.settings.fresh) = (Duration::from_secs(1000), Duration::from_secs(1000));
+            config.settings.grace = Duration::ZERO;
             let balancer = Balancer::new(config, 100, Log::start(), 1);
             balancer.with(|pool, _| pool.add_listener(SPLIT, Role::Split, Policy::Least, false));
             let (mut servers, mut nodes) = (Vec::new(), Vec::new());
@@ -1097,6 +1099,41 @@ mod tests {
                 () = play => assert_eq!(leases()[ended], 0),
                 () = pour(&stage.servers[usize::from(reads)]) => unreachable!(),
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_got_the_writes_is_left_when_others_get_them() {
+        let stage = Stage::set().await;
+        let (mut conversation, _client) = stage.enter().await;
+        conversation.credential = Credential::Spent;
+        conversation.reader = Some(stage.back(1).await);
+        let tell = |orders: usize, term| {
+            for (i, name) in ["n1", "n2"].into_iter().enumerate() {
+                stage.balancer.heard(stage.nodes[i], Heard::Answer(synced(name, i == orders, term)));
+            }
+        };
+        stage.balancer.heard(stage.nodes[0], Heard::Refused("gone".into()));
+        stage.balancer.heard(stage.nodes[1], Heard::Answer(synced("n2", true, 2)));
+        let obeys = async {
+            let (mut stream, _) = stage.servers[1].accept().await.unwrap();
+            stream.read_exact(&mut vec![0; packet::HEADER + NOT_CAUSAL.len()]).await.unwrap();
+            stream.write_all(&packet::packet(1, &[0, 0, 0, 2, 0, 0, 0])).await.unwrap();
+            stream
+        };
+        let (found, _stream) = tokio::join!(conversation.find_writer(Instant::now() + ASK_AGAIN), obeys);
+        assert!(matches!(found, Ok(true)));
+        let end = conversation.writer.as_ref().unwrap().lease.end.clone();
+        tell(0, 3);
+        let ticks = async {
+            loop {
+                sleep(crate::pool::TICK).await;
+                stage.balancer.with(|pool, now| pool.handle_time(now));
+            }
+        };
+        tokio::select! {
+            ended = timeout(Duration::from_secs(20), end.notified()) => ended.unwrap(),
+            () = ticks => unreachable!(),
         }
     }
 
