@@ -90,7 +90,7 @@ pub struct Settings {
 /// A request to the shell, which owns the sockets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// Look after this server from now on.
+    /// Look after this server from now on, by this address and no other.
     Watch(NodeId, Address),
     Unwatch(NodeId),
     /// End this session.
@@ -597,15 +597,33 @@ impl Pool {
         };
         let Some(own) = self.nodes.get(&id).and_then(uuid) else { return };
         let same: Vec<NodeId> = self.nodes.values().filter(|n| uuid(n).as_ref() == Some(&own)).map(|n| n.id).collect();
-        let keep = same.iter().copied().min_by_key(|id| (!self.nodes[id].is_given(), *id)).expect("itself at least");
-        for other in same.into_iter().filter(|other| *other != keep) {
+        let mut keep =
+            same.iter().copied().min_by_key(|id| (!self.nodes[id].is_given(), *id)).expect("itself at least");
+        let first = keep;
+        for other in same.into_iter().filter(|other| *other != first) {
             if self.nodes[&other].is_given() {
                 continue; // asked for twice
             }
-            let address = self.nodes[&other].address.clone();
-            self.drop_node(other, &format!("the same server as {}", self.nodes[&keep].address));
-            self.aliases.insert(address, keep);
+            // The one that was there first has the sessions. One that was named since gives it its name.
+            let (stays, goes) = (keep.min(other), keep.max(other));
+            let (given, found) = (self.nodes[&keep].address.clone(), self.nodes[&other].address.clone());
+            if stays == other {
+                self.rename(other, keep);
+            }
+            self.drop_node(goes, &format!("the same server as {}", if goes == keep { &found } else { &given }));
+            self.aliases.insert(found, stays);
+            keep = stays;
         }
+    }
+
+    /// Gives a server what an operator said of it by another address.
+    fn rename(&mut self, id: NodeId, from: NodeId) {
+        let Node { address, key, weight, cause, drained, .. } = &self.nodes[&from];
+        let (address, key, weight, cause, drained) = (address.clone(), *key, *weight, *cause, *drained);
+        self.outputs.push_back(Output::Watch(id, address.clone()));
+        let node = self.nodes.get_mut(&id).expect("one of the same server");
+        (node.address, node.key, node.weight, node.cause) = (address, key, weight, cause);
+        node.drained |= drained;
     }
 
     fn discover(&mut self, lists: Vec<Address>, now: Instant) {
@@ -1499,6 +1517,34 @@ mod tests {
         world.hear(1, changed("n1", true, 1, |m| m.addresses = vec![address(11)]));
         world.pass(Duration::ZERO);
         assert_eq!(world.pool.nodes().count(), 1);
+    }
+
+    #[test]
+    fn a_server_that_gets_a_second_name_keeps_its_sessions() {
+        let mut world = World { pool: Pool::new(settings(), 1), now: Instant::now() };
+        world.pool.add_listener(WRITER, Role::Writer, Policy::Least, false);
+        world.pool.set_node(address(1), 1.0, world.now).unwrap();
+        world.hear(1, changed("n1", false, 1, |m| m.addresses = vec![address(2)]));
+        world.hear(2, Heard::Answer(synced("n2", true, 1)));
+        world.pass(writer::SETTLE);
+        let (session, node) = world.go(WRITER);
+        assert_eq!(node, 2);
+        world.outputs();
+        world.pool.set_node(address(12), 3.0, world.now).unwrap();
+        world.hear(3, Heard::Answer(synced("n2", true, 1)));
+        let outputs = world.outputs();
+        assert!(!outputs.contains(&Output::Close(session)), "{outputs:?}");
+        assert!(
+            outputs.contains(&Output::Watch(NodeId(2), address(12))) && outputs.contains(&Output::Unwatch(NodeId(3)))
+        );
+        assert_eq!(world.table(), [address(1), address(12)]);
+        let node = &world.pool.nodes[&NodeId(2)];
+        assert_eq!((node.weight, node.cause, node.connections), (3.0, Cause::Added, 1));
+        // Members go on to list it by its first name.
+        world.hear(1, changed("n1", false, 1, |m| m.addresses = vec![address(2)]));
+        assert_eq!(world.table(), [address(1), address(12)]);
+        world.pool.handle_end(session);
+        assert_eq!(world.pool.nodes[&NodeId(2)].connections, 0);
     }
 
     #[test]

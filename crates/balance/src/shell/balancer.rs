@@ -152,10 +152,12 @@ impl Balancer {
         while let Some(output) = inner.pool.poll_output() {
             match output {
                 Output::Watch(id, address) => {
-                    inner.traffic.insert(id, Arc::default());
+                    inner.traffic.entry(id).or_default();
                     let log_in = Arc::new(Notify::new());
                     let task = tokio::spawn(lookout::watch(self.clone(), id, address, log_in.clone()));
-                    inner.lookouts.insert(id, (task.abort_handle(), log_in));
+                    if let Some((old, _)) = inner.lookouts.insert(id, (task.abort_handle(), log_in)) {
+                        old.abort();
+                    }
                 }
                 Output::Unwatch(id) => {
                     if let Some((task, _)) = inner.lookouts.remove(&id) {
