@@ -9,6 +9,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::net::lookup_host;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// For the resolver, where an older answer is known. Clients wait for it, and give up a server after a second.
@@ -26,9 +27,12 @@ struct Names(Mutex<HashMap<String, Name>>);
 struct Name {
     /// As they were told last.
     addresses: Vec<SocketAddr>,
-    /// A question is open. Each takes a thread until the resolver gives up, so there is one for a name.
-    asking: bool,
+    /// The answer to the question that is open. Each takes a thread until the resolver gives up, so there is one for a name.
+    asking: Option<watch::Receiver<Option<Told>>>,
 }
+
+/// The resolver's answer. An error is kept as its parts, of which there can be copies.
+type Told = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
 
 /// One address at least.
 pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
@@ -53,45 +57,61 @@ impl Names {
         host: &str,
         lookup: impl Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
     ) -> io::Result<Vec<SocketAddr>> {
-        let known = {
+        let asked = {
             let mut names = self.lock();
             if names.len() < NAMES_MAX || names.contains_key(host) {
                 let name = names.entry(host.to_owned()).or_default();
-                if name.asking && !name.addresses.is_empty() {
+                if name.asking.is_some() && !name.addresses.is_empty() {
                     return Ok(name.addresses.clone());
                 }
-                name.asking = true;
-                Some(name.addresses.clone())
+                let answer = name.asking.get_or_insert_with(|| self.ask(host.to_owned(), lookup)).clone();
+                Ok((name.addresses.clone(), answer))
             } else {
-                None
+                Err(lookup)
             }
         };
-        let Some(known) = known else { return one_at_least(lookup.await) };
-        let host = host.to_owned();
-        let asked = tokio::spawn(async move {
+        let (known, mut answer) = match asked {
+            Ok(asked) => asked,
+            Err(lookup) => return one_at_least(lookup.await),
+        };
+        let told = async {
+            match answer.wait_for(Option::is_some).await.as_deref() {
+                Ok(Some(Ok(addresses))) => Ok(addresses.clone()),
+                Ok(Some(Err((kind, text)))) => Err(io::Error::new(*kind, text.clone())),
+                Ok(None) | Err(_) => Err(io::Error::other("the question for an address was broken off")),
+            }
+        };
+        if known.is_empty() {
+            return told.await;
+        }
+        match timeout(PATIENCE, told).await {
+            Ok(Err(error)) if is_silent(&error) => Ok(known),
+            Ok(told) => told,
+            Err(_) => Ok(known),
+        }
+    }
+
+    /// Asks the resolver, for all who want to know.
+    fn ask(
+        &'static self,
+        host: String,
+        lookup: impl Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
+    ) -> watch::Receiver<Option<Told>> {
+        let (tell, answer) = watch::channel(None);
+        tokio::spawn(async move {
             let outcome = one_at_least(lookup.await);
             let mut names = self.lock();
             let name = names.entry(host).or_default();
-            name.asking = false;
+            name.asking = None;
             match &outcome {
                 Ok(addresses) => name.addresses.clone_from(addresses),
                 Err(error) if is_silent(error) => {}
                 // There is no such name any more. Its old address may be somebody else's.
                 Err(_) => name.addresses.clear(),
             }
-            outcome
+            tell.send_replace(Some(outcome.map_err(|error| (error.kind(), error.to_string()))));
         });
-        let broken = |_| io::Error::other("the question for an address was broken off");
-        if known.is_empty() {
-            return asked.await.map_err(broken)?;
-        }
-        match timeout(PATIENCE, asked).await {
-            Ok(outcome) => match outcome.map_err(broken)? {
-                Err(error) if is_silent(&error) => Ok(known),
-                told => told,
-            },
-            Err(_) => Ok(known),
-        }
+        answer
     }
 }
 
@@ -168,9 +188,27 @@ mod tests {
         }
         assert_eq!(began.elapsed(), PATIENCE);
         answer.send(at(2)).unwrap();
-        while names.lock()["db"].asking {
+        while names.lock()["db"].asking.is_some() {
             tokio::task::yield_now().await;
         }
         assert_eq!(names.lock()["db"].addresses, at(2));
+    }
+
+    #[tokio::test]
+    async fn a_name_that_never_had_an_address_is_asked_for_once_and_all_wait_for_the_answer() {
+        let names = names();
+        let (answer, late) = tokio::sync::oneshot::channel();
+        let first = tokio::spawn(names.resolve("db", async move { Ok(late.await.unwrap()) }));
+        while !names.lock().contains_key("db") {
+            tokio::task::yield_now().await;
+        }
+        let others: Vec<_> =
+            (0..100).map(|_| tokio::spawn(names.resolve("db", async { panic!("one question is open") }))).collect();
+        tokio::task::yield_now().await;
+        answer.send(at(1)).unwrap();
+        assert_eq!(first.await.unwrap().unwrap(), at(1));
+        for other in others {
+            assert_eq!(other.await.unwrap().unwrap(), at(1));
+        }
     }
 }
