@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use nix::errno::Errno;
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::address::Address;
@@ -103,10 +104,17 @@ fn open_tcp(host: &str, port: u16) -> io::Result<Listener> {
         .next()
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))?;
     match open_at(address, host == "::") {
-        // A machine without IPv6.
-        Err(_) if host == "::" => open_at(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), false),
+        Err(error) if host == "::" && lacks_ipv6(&error) => {
+            open_at(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), false)
+        }
         outcome => outcome,
     }
+}
+
+/// The machine has no IPv6, or it is switched off.
+fn lacks_ipv6(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    [Errno::EAFNOSUPPORT, Errno::EADDRNOTAVAIL].iter().any(|errno| code == Some(*errno as i32))
 }
 
 /// `both`: IPv4 as well.
@@ -124,20 +132,28 @@ fn open_at(address: SocketAddr, both: bool) -> io::Result<Listener> {
 
 fn open_unix(path: &Path, mode: u32) -> io::Result<Listener> {
     if fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
-        match std::os::unix::net::UnixStream::connect(path) {
-            Ok(_) => return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")),
-            // Left behind by one that was killed.
-            Err(_) => fs::remove_file(path)?,
+        if is_taken(path) {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there"));
         }
+        // Left behind by one that was killed.
+        fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     Ok(Listener::Unix(listener))
 }
 
-/// Somebody listens at this unix socket.
+/// Somebody has this unix socket. A refused connection says that nobody has, and so does a file that is not there. One that is busy answers with
+/// other errors.
 pub fn is_taken(path: &Path) -> bool {
-    std::os::unix::net::UnixStream::connect(path).is_ok()
+    let connect = || {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+        socket.connect(&SockAddr::unix(path)?)
+    };
+    match connect() {
+        Ok(()) => true,
+        Err(error) => !matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound),
+    }
 }
 
 /// Until it is aborted. Each client gets a task of its own.
@@ -227,5 +243,38 @@ mod tests {
         assert_eq!(accepted.tcp_user_timeout().unwrap(), tuned.tcp_user_timeout().unwrap());
         assert!(accepted.tcp_user_timeout().unwrap().is_some());
         assert_eq!(accepted.tcp_keepalive_time().unwrap(), tuned.tcp_keepalive_time().unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_somebody_has_is_left_to_him() {
+        let path = std::env::temp_dir().join(format!("trireme-listen-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let address = Address::Unix(path.clone());
+        // Busy: its queue is full.
+        let busy = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        busy.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        busy.listen(0).unwrap();
+        let _waits = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        assert!(Listener::open(&address, 0o600).is_err());
+        assert!(path.exists());
+        drop(busy);
+        Listener::open(&address, 0o600).unwrap();
+        fs::remove_file(&path).unwrap();
+        // Of another kind.
+        let other = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+        assert!(Listener::open(&address, 0o600).is_err());
+        assert!(path.exists());
+        drop(other);
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_port_that_is_in_use_is_no_lack_of_ipv6() {
+        assert!(lacks_ipv6(&io::Error::from_raw_os_error(Errno::EAFNOSUPPORT as i32)));
+        // A machine without IPv6 has nothing to test here.
+        let Ok(other) = std::net::TcpListener::bind("[::1]:0") else { return };
+        let port = other.local_addr().unwrap().port();
+        let opened = Listener::open(&Address::Tcp { host: "::".into(), port }, 0);
+        assert!(opened.is_err(), "{opened:?}");
     }
 }
