@@ -20,7 +20,7 @@ use crate::address::Address;
 use crate::shell::run::Service;
 
 /// For the next process to take the listeners. Names that do not resolve may take some seconds.
-const LIMIT: Duration = Duration::from_secs(20);
+pub const LIMIT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Returns when the next process has the listeners.
