@@ -14,9 +14,9 @@ pub fn run(action: SecretAction) -> Result<(), String> {
         SecretAction::New { file } => {
             make(&file, Use::Members, "`trireme secret rotate` puts a new secret into an existing file")?;
             print_line(&format!("{} holds a new secret.", file.display()));
-            print_line(&format!(
-                "Copy it to every node and arbitrator (owner: the user that the server runs as, mode 0600), and set there:"
-            ));
+            print_line(
+                "Copy it to every node and arbitrator (owner: the user that the server runs as, mode 0600), and set there:",
+            );
             print_line(&format!("  wsrep_provider_options=\"repl.secret_file={}\"", file.display()));
         }
         SecretAction::Rotate { file } => {
@@ -24,18 +24,18 @@ pub fn run(action: SecretAction) -> Result<(), String> {
             let secrets = [draw()?, old[0].clone()];
             write(&file, &secrets, Use::Members)?;
             print_line(&format!("{} shows a new secret and accepts the one before it too.", file.display()));
-            print_line(&format!(
-                "Copy it to every node and arbitrator (which sees it by itself), and then, on every node: SET GLOBAL wsrep_provider_options='repl.secret_reload=1'"
-            ));
-            print_line(&format!("When all have it: `trireme secret retire`, copy and reload again."));
+            print_line(
+                "Copy it to every node and arbitrator (which sees it by itself), and then, on every node: SET GLOBAL wsrep_provider_options='repl.secret_reload=1'",
+            );
+            print_line("When all have it: `trireme secret retire`, copy and reload again.");
         }
         SecretAction::Retire { file } => {
             let secrets = read(&file, Use::Members)?;
             write(&file, &secrets[..1], Use::Members)?;
             print_line(&format!("{} holds one secret: the {} before it are gone.", file.display(), secrets.len() - 1));
-            print_line(&format!(
-                "Copy it to every node and arbitrator (which sees it by itself), and then, on every node: SET GLOBAL wsrep_provider_options='repl.secret_reload=1'"
-            ));
+            print_line(
+                "Copy it to every node and arbitrator (which sees it by itself), and then, on every node: SET GLOBAL wsrep_provider_options='repl.secret_reload=1'",
+            );
         }
         SecretAction::Transfer { file, dir } => transfer(&file, &dir)?,
     }
@@ -76,17 +76,17 @@ fn transfer(file: &Path, dir: &Path) -> Result<(), String> {
         trireme_private::replace_as(path, bytes, mode, file)
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
-    print_line(&format!(
-        "The key belongs to the owner of the secret, who must be the user that the server runs as. In my.cnf of this node:"
-    ));
-    print_line(&format!("  [sst]"));
-    print_line(&format!("  ssl-mode=VERIFY_CA"));
+    print_line(
+        "The key belongs to the owner of the secret, who must be the user that the server runs as. In my.cnf of this node:",
+    );
+    print_line("  [sst]");
+    print_line("  ssl-mode=VERIFY_CA");
     print_line(&format!("  tca={}", files.ca.display()));
     print_line(&format!("  tcert={}", files.cert.display()));
     print_line(&format!("  tkey={}", files.key.display()));
-    print_line(&format!(
-        "Do the same on every node, and again when the secret is changed. rsync needs stunnel, mariabackup needs socat."
-    ));
+    print_line(
+        "Do the same on every node, and again when the secret is changed. rsync needs stunnel, mariabackup needs socat.",
+    );
     Ok(())
 }
 
