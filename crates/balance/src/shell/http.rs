@@ -1,11 +1,12 @@
 //! A small HTTP server for monitors and orchestrators, and what the balancer answers: `/metrics`, `/ready`, `/health` and `/state`.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::address::Address;
@@ -16,6 +17,7 @@ use crate::shell::stream::Stream;
 /// A request must be here within this time, and the answer be read; each event, too.
 const LIMIT: Duration = Duration::from_secs(5);
 const HEAD_MAX: usize = 8 * 1024;
+/// Of requests, and of clients that watch.
 const CONNECTIONS_MAX: usize = 64;
 
 /// A request as far as it is read: its first line and two headers.
@@ -126,25 +128,39 @@ pub fn serve_monitor(
 /// Of a socket's file.
 const SOCKET_MODE: u32 = 0o660;
 
+/// In the order in which they came. One too many ends the oldest, so whoever opens many and says nothing keeps nobody out.
+#[derive(Default)]
+struct Connections(VecDeque<AbortHandle>);
+
+impl Connections {
+    fn add(&mut self, task: AbortHandle) {
+        self.0.retain(|task| !task.is_finished());
+        if self.0.len() >= CONNECTIONS_MAX
+            && let Some(oldest) = self.0.pop_front()
+        {
+            oldest.abort();
+        }
+        self.0.push_back(task);
+    }
+}
+
 /// Until it is aborted.
 pub async fn accept(respond: Arc<Respond>, listener: Arc<Listener>) {
-    let open = Arc::new(AtomicUsize::new(0));
+    let mut requests = Connections::default();
+    let watching = Arc::new(Mutex::new(Connections::default()));
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        if open.fetch_add(1, Relaxed) >= CONNECTIONS_MAX {
-            open.fetch_sub(1, Relaxed);
-            continue;
-        }
-        let (respond, open) = (respond.clone(), open.clone());
-        tokio::spawn(async move {
+        let (respond, watching) = (respond.clone(), watching.clone());
+        let request = tokio::spawn(async move {
             if let Ok(Ok(Some((stream, events)))) = timeout(LIMIT, answer(&*respond, stream)).await {
-                stream_events(stream, events).await;
+                let task = tokio::spawn(stream_events(stream, events));
+                watching.lock().expect("only added to").add(task.abort_handle());
             }
-            open.fetch_sub(1, Relaxed);
         });
+        requests.add(request.abort_handle());
     }
 }
 
@@ -256,6 +272,45 @@ mod tests {
         for bad in ["", "Bearer", "Basic !!!", "Basic bWU=", "Digest abc"] {
             assert_eq!(token(bad), None, "{bad}");
         }
+    }
+
+    #[tokio::test]
+    async fn clients_that_say_nothing_or_watch_for_ever_keep_nobody_out() {
+        let path = std::env::temp_dir().join(format!("trireme-http-{}", std::process::id()));
+        let listener = Arc::new(Listener::open(&Address::Unix(path.clone()), 0o600).unwrap());
+        let feed = Arc::new(Feed::default());
+        feed.publish("event".to_owned());
+        let watched = feed.clone();
+        let respond: Arc<Respond> = Arc::new(move |request: &Request<'_>| Answer {
+            status: "200 OK",
+            kind: "text/plain",
+            headers: "",
+            body: if request.target == "/watch" { Body::Events(watched.watch()) } else { "alive".to_owned().into() },
+        });
+        let accepting = tokio::spawn(accept(respond, listener));
+        let connect = || tokio::net::UnixStream::connect(path.clone());
+        let mut open = Vec::new();
+        for request in ["", "GET /watch HTTP/1.1\r\n\r\n"] {
+            for _ in 0..=CONNECTIONS_MAX {
+                let mut client = connect().await.unwrap();
+                client.write_all(request.as_bytes()).await.unwrap();
+                if !request.is_empty() {
+                    // It watches from here on.
+                    client.read_exact(&mut [0; 15]).await.unwrap();
+                }
+                open.push(client);
+            }
+            let mut client = connect().await.unwrap();
+            client.write_all(b"GET /health HTTP/1.1\r\n\r\n").await.unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.ends_with("alive"), "{answer}");
+        }
+        while feed.watchers() > CONNECTIONS_MAX {
+            tokio::task::yield_now().await;
+        }
+        accepting.abort();
+        std::fs::remove_file(path).unwrap();
     }
 
     #[tokio::test]
