@@ -597,22 +597,26 @@ impl Pool {
         };
         let Some(own) = self.nodes.get(&id).and_then(uuid) else { return };
         let same: Vec<NodeId> = self.nodes.values().filter(|n| uuid(n).as_ref() == Some(&own)).map(|n| n.id).collect();
-        let mut keep =
-            same.iter().copied().min_by_key(|id| (!self.nodes[id].is_given(), *id)).expect("itself at least");
-        let first = keep;
-        for other in same.into_iter().filter(|other| *other != first) {
-            if self.nodes[&other].is_given() {
-                continue; // asked for twice
+        let given = same.iter().copied().min_by_key(|id| (!self.nodes[id].is_given(), *id)).expect("itself at least");
+        // The others of those that are given were asked for twice.
+        let found: Vec<(NodeId, Address)> = same
+            .into_iter()
+            .filter(|other| *other != given && !self.nodes[other].is_given())
+            .map(|other| (other, self.nodes[&other].address.clone()))
+            .collect();
+        let Some((oldest, found_at)) = found.first() else { return };
+        // The one that was there first has the sessions. One that was named since gives it its name.
+        let stays = given.min(*oldest);
+        let name = self.nodes[&given].address.clone();
+        if stays != given {
+            self.rename(stays, given);
+            self.drop_node(given, &format!("the same server as {found_at}"));
+        }
+        for (other, address) in found {
+            if other != stays {
+                self.drop_node(other, &format!("the same server as {name}"));
             }
-            // The one that was there first has the sessions. One that was named since gives it its name.
-            let (stays, goes) = (keep.min(other), keep.max(other));
-            let (given, found) = (self.nodes[&keep].address.clone(), self.nodes[&other].address.clone());
-            if stays == other {
-                self.rename(other, keep);
-            }
-            self.drop_node(goes, &format!("the same server as {}", if goes == keep { &found } else { &given }));
-            self.aliases.insert(found, stays);
-            keep = stays;
+            self.aliases.insert(address, stays);
         }
     }
 

@@ -311,7 +311,7 @@ fn limit(config: &Config, descriptors: usize) -> usize {
 
 fn is_same_file(one: &Path, other: &Path) -> bool {
     let number = |path: &Path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
-    number(one).is_some_and(|number_of_one| number(other) == Some(number_of_one))
+    matches!((number(one), number(other)), (Some(one), Some(other)) if one == other)
 }
 
 /// The process before goes on if we fail, so a file of its sockets is not ours yet.

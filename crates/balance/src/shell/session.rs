@@ -56,12 +56,8 @@ enum Attempt {
     Greeted(Stream, Vec<u8>),
     /// The client spoke first: not MariaDB's protocol, or not one that we know. So be it.
     Spoken(Stream),
-    /// Nobody listens there, or the connection was reset: as when the server's process has gone.
-    Refused(io::Error),
-    /// It is no good at present; with its own words, if it had some.
-    Failed(Option<Vec<u8>>),
-    /// It refuses our host, by these words.
-    Blocked(Vec<u8>),
+    /// It did not greet; with its own words, if it had some.
+    Hindered(Hindrance, Option<Vec<u8>>),
     /// The client has gone, or the session was ended.
     Over,
 }
@@ -147,15 +143,10 @@ async fn find_server(
                         return Some((session, server, first));
                     }
                     Attempt::Spoken(server) => return Some((session, server, Vec::new())),
-                    Attempt::Refused(error) => {
-                        let text = error.to_string();
-                        balancer.with(|pool, now| pool.handle_refusal(session.node, text, now));
+                    Attempt::Hindered(why, said) => {
+                        why.tell(balancer, session.node);
+                        words = said.or(words);
                     }
-                    Attempt::Blocked(said) => {
-                        balancer.with(|pool, _| pool.handle_blocked(session.node));
-                        words = Some(said);
-                    }
-                    Attempt::Failed(said) => words = said.or(words),
                     Attempt::Over => {
                         balancer.with(|pool, _| pool.handle_broken_login(session.node));
                         balancer.totals.broken.fetch_add(1, Relaxed);
@@ -207,10 +198,10 @@ async fn attempt(config: &Config, session: &Session, guest: &mut Guest) -> Attem
     let mut server = tokio::select! {
         outcome = timeout_at(deadline, connect) => match outcome {
             Ok(Ok(server)) => server,
-            Ok(Err(error)) => return Attempt::hindered(error),
-            Err(_) => return Attempt::Failed(None),
+            Ok(Err(error)) => return Hindrance::from(error).into(),
+            Err(_) => return Hindrance::Failed.into(),
         },
-        () = session.end.notified() => return Attempt::Failed(None),
+        () = session.end.notified() => return Hindrance::Failed.into(),
     };
     if !guest.early.is_empty() {
         return spoken(server, deadline).await;
@@ -233,21 +224,19 @@ async fn attempt(config: &Config, session: &Session, guest: &mut Guest) -> Attem
                 }
                 Ok(_) | Err(_) => return Attempt::Over,
             },
-            () = session.end.notified() => return Attempt::Failed(None),
+            () = session.end.notified() => return Hindrance::Failed.into(),
         };
         match got {
             Ok(Ok(n)) if n > 0 => {}
             Err(_) if is_alone && alone < deadline => continue,
-            Ok(Err(error)) => return Attempt::hindered(error),
-            Ok(Ok(_)) | Err(_) => return Attempt::Failed(None),
+            Ok(Err(error)) => return Hindrance::from(error).into(),
+            Ok(Ok(_)) | Err(_) => return Hindrance::Failed.into(),
         }
         if let Some((head, body)) = first.split_first_chunk::<{ packet::HEADER }>() {
             let (len, _) = packet::header(*head);
             if body.len() >= len.min(GREETING_MAX) {
                 return match packet::parse_error(body) {
-                    Some(error) if error.code == packet::HOST_BLOCKED => Attempt::Blocked(first),
-                    // Full, or shutting down: perhaps the next one takes the client.
-                    Some(_) => Attempt::Failed(Some(first)),
+                    Some(error) => Attempt::Hindered(Hindrance::from(&error), Some(first)),
                     None => Attempt::Greeted(server, first),
                 };
             }
@@ -255,34 +244,68 @@ async fn attempt(config: &Config, session: &Session, guest: &mut Guest) -> Attem
     }
 }
 
-impl Attempt {
-    fn hindered(error: io::Error) -> Attempt {
-        match is_refusal(&error) {
-            true => Attempt::Refused(error),
-            false => Attempt::Failed(None),
-        }
+impl From<Hindrance> for Attempt {
+    fn from(why: Hindrance) -> Attempt {
+        Attempt::Hindered(why, None)
     }
 }
 
-/// Whether an error of a connection says that the server's process has gone. Any other, such as too many open files, need not be the server's fault.
-pub fn is_refusal(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionRefused
+/// The reason why a server did not greet.
+pub enum Hindrance {
+    /// Nobody listens there, or the connection was reset: as when the server's process has gone.
+    Refused(io::Error),
+    /// It refuses our host.
+    Blocked,
+    /// It is no good at present, or the fault is ours.
+    Failed,
+}
+
+impl From<io::Error> for Hindrance {
+    fn from(error: io::Error) -> Hindrance {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused
             | io::ErrorKind::NotFound
             | io::ErrorKind::HostUnreachable
             | io::ErrorKind::NetworkUnreachable
             | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::BrokenPipe
-    )
+            | io::ErrorKind::BrokenPipe => Hindrance::Refused(error),
+            // Such as too many open files, which is not the server's fault.
+            _ => Hindrance::Failed,
+        }
+    }
+}
+
+/// In the place of a greeting.
+impl From<&ServerError> for Hindrance {
+    fn from(error: &ServerError) -> Hindrance {
+        match error.code {
+            packet::HOST_BLOCKED => Hindrance::Blocked,
+            // Full, or shutting down: perhaps the next one takes the client.
+            _ => Hindrance::Failed,
+        }
+    }
+}
+
+impl Hindrance {
+    /// The pool hears what this says of the server.
+    pub fn tell(&self, balancer: &Arc<Balancer>, node: NodeId) {
+        match self {
+            Hindrance::Refused(error) => {
+                let text = error.to_string();
+                balancer.with(|pool, now| pool.handle_refusal(node, text, now));
+            }
+            Hindrance::Blocked => balancer.with(|pool, _| pool.handle_blocked(node)),
+            Hindrance::Failed => {}
+        }
+    }
 }
 
 /// For a client that does not wait for the greeting: whether its server is there.
 async fn spoken(server: Stream, deadline: Instant) -> Attempt {
     match timeout_at(deadline, server.connected()).await {
         Ok(Ok(())) => Attempt::Spoken(server),
-        Ok(Err(error)) => Attempt::hindered(error),
-        Err(_) => Attempt::Failed(None),
+        Ok(Err(error)) => Hindrance::from(error).into(),
+        Err(_) => Hindrance::Failed.into(),
     }
 }
 

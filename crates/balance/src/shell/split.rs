@@ -22,7 +22,7 @@ use crate::proxy::{self, Origin};
 use crate::shell::balancer::{Balancer, Session};
 use crate::shell::proof::{Proof, Reached};
 use crate::shell::pump::pump;
-use crate::shell::session::{ASK_AGAIN, is_refusal};
+use crate::shell::session::{ASK_AGAIN, Hindrance};
 use crate::shell::stream::{Stream, Tuning};
 use crate::split::{Class, End, Login, Opening, Progress, Reply, classify, offer, switch_to_native};
 
@@ -239,25 +239,6 @@ enum Trial {
     Nobody,
     /// It does not take the session at present. No sign tells when it does.
     Failed,
-}
-
-/// The reason why a server did not greet.
-enum Hindrance {
-    /// As when the server's process has gone.
-    Refused(io::Error),
-    /// It refuses our host.
-    Blocked,
-    /// It is no good at present.
-    Failed,
-}
-
-impl From<io::Error> for Hindrance {
-    fn from(error: io::Error) -> Hindrance {
-        match is_refusal(&error) {
-            true => Hindrance::Refused(error),
-            false => Hindrance::Failed,
-        }
-    }
 }
 
 enum Flow {
@@ -767,16 +748,13 @@ impl Conversation<'_> {
                         Some(backend) => backend,
                         None => return Ok(Trial::Failed),
                     },
-                    Err(Hindrance::Refused(error)) => {
-                        let text = error.to_string();
-                        self.balancer.with(|pool, now| pool.handle_refusal(node, text, now));
-                        return Ok(Trial::Nobody);
+                    Err(why) => {
+                        why.tell(self.balancer, node);
+                        return Ok(match why {
+                            Hindrance::Refused(_) => Trial::Nobody,
+                            Hindrance::Blocked | Hindrance::Failed => Trial::Failed,
+                        });
                     }
-                    Err(Hindrance::Blocked) => {
-                        self.balancer.with(|pool, _| pool.handle_blocked(node));
-                        return Ok(Trial::Failed);
-                    }
-                    Err(Hindrance::Failed) => return Ok(Trial::Failed),
                 }
             }
             // The reader has this client's login already. It must be the one that the others choose too.
@@ -886,11 +864,8 @@ impl Conversation<'_> {
             }
             let mut wire = Wire::new(stream, Vec::new());
             let (_, body) = wire.packet(LOGIN_MAX).await?;
-            match packet::parse_error(&body) {
-                Some(error) if error.code == packet::HOST_BLOCKED => return Err(Hindrance::Blocked),
-                // Full, or shutting down.
-                Some(_) => return Err(Hindrance::Failed),
-                None => {}
+            if let Some(error) = packet::parse_error(&body) {
+                return Err(Hindrance::from(&error));
             }
             let greeting = packet::parse_greeting(&body).map_err(|_| Hindrance::Failed)?;
             lease.greeted();
