@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use trireme_cluster::{Answer, Cancel, Cluster, Error, Liveness, NodeId, NodeStatus, Result, Spec, Stop};
+pub use trireme_observe::table::print_line;
 
 pub enum Outcome {
     Done,
@@ -281,11 +282,6 @@ fn print_answer(answer: &Answer, took: Duration) {
 
 pub fn print_json(value: &serde_json::Value) {
     print_line(&format!("{value:#}"));
-}
-
-/// stdout may be a closed pipe (`| head`), which is no error.
-pub fn print_line(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// Progress for a person; stderr keeps stdout clean for what was asked.

@@ -9,6 +9,8 @@ use crate::run::print_line;
 use trireme_certificates::{Authority, Files, Validity};
 use trireme_surface::secret::{LEN, Secret, Use, parse, render};
 
+const COPY_AND_RELOAD: &str = "Copy it to every node and arbitrator (which sees it by itself), and then, on every node: SET GLOBAL wsrep_provider_options='repl.secret_reload=1'";
+
 pub fn run(action: SecretAction) -> Result<(), String> {
     match action {
         SecretAction::New { file } => {
@@ -24,18 +26,14 @@ pub fn run(action: SecretAction) -> Result<(), String> {
             let secrets = [draw()?, old[0].clone()];
             write(&file, &secrets, Use::Members)?;
             print_line(&format!("{} shows a new secret and accepts the one before it too.", file.display()));
-            print_line(
-                "Copy it to every node and arbitrator (which sees it by itself), and then, on every node: SET GLOBAL wsrep_provider_options='repl.secret_reload=1'",
-            );
+            print_line(COPY_AND_RELOAD);
             print_line("When all have it: `trireme secret retire`, copy and reload again.");
         }
         SecretAction::Retire { file } => {
             let secrets = read(&file, Use::Members)?;
             write(&file, &secrets[..1], Use::Members)?;
             print_line(&format!("{} holds one secret: the {} before it are gone.", file.display(), secrets.len() - 1));
-            print_line(
-                "Copy it to every node and arbitrator (which sees it by itself), and then, on every node: SET GLOBAL wsrep_provider_options='repl.secret_reload=1'",
-            );
+            print_line(COPY_AND_RELOAD);
         }
         SecretAction::Transfer { file, dir } => transfer(&file, &dir)?,
     }

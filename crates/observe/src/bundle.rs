@@ -16,6 +16,7 @@ use crate::cluster::Picture;
 use crate::errorlog;
 use crate::status::{ask_all, unix_time};
 use crate::survey::{Answer, Target};
+use crate::table::print_line;
 
 const NOTES: &str = "\
 The archive holds, of every server that answers, the wsrep status and the settings that concern replication; of each log that is named, the lines of
@@ -48,9 +49,9 @@ pub fn run(asked: &Bundle) -> ExitCode {
     match make(asked) {
         Ok(files) => {
             for file in files {
-                put_line!("{file}");
+                print_line(&file);
             }
-            put_line!("{} holds these files. Look through it before you give it away.", asked.out.display());
+            print_line(&format!("{} holds these files. Look through it before you give it away.", asked.out.display()));
             ExitCode::SUCCESS
         }
         Err(reason) => {

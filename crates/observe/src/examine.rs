@@ -18,7 +18,7 @@ use crate::doctor::{Certificate, Disk, Finding, Inputs, Local, Port, Purpose, Se
 use crate::facts::Facts;
 use crate::status::ask_all;
 use crate::survey::{Answer, Target};
-use crate::table::printable;
+use crate::table::{print_line, printable};
 
 const NOTES: &str = "\
 Asks all servers as `trireme status` does, tries their ports for members and for full copies from this machine, and looks at this machine where a server's data
@@ -91,22 +91,22 @@ pub fn run(asked: &Doctor) -> ExitCode {
 
 fn show(findings: &[Finding], as_json: bool) {
     if as_json {
-        put_line!("{:#}", json!({ "version": 1, "findings": findings }));
+        print_line(&format!("{:#}", json!({ "version": 1, "findings": findings })));
         return;
     }
     for finding in findings {
         let node = if finding.node.is_empty() { String::new() } else { format!("{}: ", finding.node) };
-        put_line!("{:<8} {node}{} [{}]", finding.severity.word(), printable(&finding.what), finding.check);
-        put_line!("         why:  {}", printable(&finding.why));
-        put_line!("         do:   {}\n", printable(&finding.remedy));
+        print_line(&format!("{:<8} {node}{} [{}]", finding.severity.word(), printable(&finding.what), finding.check));
+        print_line(&format!("         why:  {}", printable(&finding.why)));
+        print_line(&format!("         do:   {}\n", printable(&finding.remedy)));
     }
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
-    put_line!(
+    print_line(&format!(
         "{} errors, {} warnings, {} notes",
         count(Severity::Error),
         count(Severity::Warning),
         count(Severity::Note)
-    );
+    ));
 }
 
 fn tables_of(connect: &Connect, target: &Target) -> Option<Vec<Table>> {

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::errorlog;
 use crate::lines::{self, Line, Topic};
-use crate::table::{self, printable};
+use crate::table::{self, print_line, printable};
 
 const NOTES: &str = "\
 Exit codes:
@@ -105,7 +105,7 @@ impl Found {
 /// `trireme explain`.
 pub fn explain(asked: &Explain) -> ExitCode {
     if asked.list {
-        put_line!("{}", lines::page().trim_end());
+        print_line(lines::page().trim_end());
         return ExitCode::SUCCESS;
     }
     let mut found = Found::default();
@@ -133,13 +133,13 @@ pub fn explain(asked: &Explain) -> ExitCode {
                 json!({ "line": line.shown(), "topic": line.topic, "count": count, "last": last, "meaning": line.meaning, "action": line.action })
             })
             .collect();
-        put_line!("{:#}", json!({ "version": 1, "lines": all }));
+        print_line(&format!("{:#}", json!({ "version": 1, "lines": all })));
     } else {
         for (line, count, last) in &kinds {
             if several {
-                put_line!("{count} ×  {}", printable(last));
+                print_line(&format!("{count} ×  {}", printable(last)));
             }
-            put_line!("Meaning:    {}\nWhat to do: {}\n", line.meaning, line.action);
+            print_line(&format!("Meaning:    {}\nWhat to do: {}\n", line.meaning, line.action));
         }
     }
     if kinds.is_empty() {
@@ -186,16 +186,16 @@ pub fn events(asked: &Events) -> ExitCode {
     events.sort_by(|a, b| a.time.cmp(&b.time));
     if asked.json {
         for event in &events {
-            put_line!(
+            print_line(&format!(
                 "{}",
                 json!({ "time": event.time, "node": event.node, "topic": event.topic, "text": event.text })
-            );
+            ));
         }
     } else {
         let head = ["TIME", "NODE", "TOPIC", "WHAT"].map(str::to_owned);
         let row = |e: &Event| vec![e.time.clone(), e.node.clone(), e.topic.word().to_owned(), printable(&e.text)];
         let lines = table::lines(&head, &events.iter().map(row).collect::<Vec<_>>());
-        lines.iter().for_each(|line| put_line!("{line}"));
+        lines.iter().for_each(|line| print_line(line));
     }
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

@@ -9,14 +9,6 @@
 
 #![forbid(unsafe_code)]
 
-/// A line on stdout. That may be a closed pipe (`| head`), which is no error.
-macro_rules! put_line {
-    ($($text:tt)*) => {{
-        use std::io::Write;
-        let _ = writeln!(std::io::stdout(), $($text)*);
-    }};
-}
-
 pub mod batch;
 pub mod bundle;
 pub mod changes;

@@ -1,5 +1,7 @@
 //! Plain aligned tables, sizes and times for people.
 
+use std::io::Write;
+
 /// The head and a line per row. Cells are as wide as the widest of their column.
 pub fn lines(head: &[String], rows: &[Vec<String>]) -> Vec<String> {
     let width = |column: usize| {
@@ -45,6 +47,11 @@ pub fn time(seconds: f64) -> String {
         s if s >= 120.0 => format!("{:.0} min", s / 60.0),
         s => format!("{s:.0} s"),
     }
+}
+
+/// A line on stdout. That may be a closed pipe (`| head`), which is no error.
+pub fn print_line(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// The word of another machine, as it may be shown on a terminal: no control characters.

@@ -44,11 +44,7 @@ pub fn own_dir(dir: &Path) -> Result<(), String> {
     if let Some(above) = dir.parent() {
         DirBuilder::new().mode(DIR_MODE).recursive(true).create(above).map_err(|e| cannot("create", dir, &e))?;
     }
-    match DirBuilder::new().mode(DIR_MODE).create(dir) {
-        Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(cannot("create", dir, &error)),
-    }
+    make_dir(dir)?;
     check_dir(dir)?;
     let mode = look(dir)?.mode();
     if mode & 0o007 != 0 {
@@ -65,6 +61,15 @@ pub fn own_dir(dir: &Path) -> Result<(), String> {
         std::fs::set_permissions(dir, closed).map_err(|e| cannot("close", dir, &e))?;
     }
     Ok(())
+}
+
+/// `false`: something has that name already.
+fn make_dir(dir: &Path) -> Result<bool, String> {
+    match DirBuilder::new().mode(DIR_MODE).create(dir) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(cannot("create", dir, &error)),
+    }
 }
 
 /// May what lies in `dir` be believed? It must be a directory and not a link, belong to the caller, and nobody else may be able to
@@ -109,43 +114,28 @@ pub fn check_dir(dir: &Path) -> Result<(), String> {
 
 /// The contents of a file that the caller owns and nobody else can change. `Ok(None)`: there is none.
 pub fn read_own(path: &Path) -> Result<Option<Vec<u8>>, String> {
-    read(path, CHANGED_BY_OTHERS, "can be changed by other users: close it with `chmod 0600")
+    read(path, Whose::Ours, CHANGED_BY_OTHERS, "can be changed by other users: close it with `chmod 0600")
 }
 
 /// The same for what nobody else may know.
 pub fn read_secret(path: &Path) -> Result<Option<Vec<u8>>, String> {
-    read(path, NOT_THE_OWNER, READ_BY_OTHERS)
+    read(path, Whose::Ours, NOT_THE_OWNER, READ_BY_OTHERS)
 }
 
 /// The same for an administrator's command: root may read it whoever the owner is. The file that is made of it is given to that one: see [`replace_as`].
 pub fn read_secret_of_any(path: &Path) -> Result<Option<Vec<u8>>, String> {
-    let (bytes, meta) = match read_file(path)? {
-        Some(read) => read,
-        None => return Ok(None),
-    };
-    if euid() != 0 {
-        check_owner(path, &meta)?;
-    }
-    check_mode(path, &meta, NOT_THE_OWNER, READ_BY_OTHERS)?;
-    Ok(Some(bytes))
+    let whose = if euid() == 0 { Whose::Anybodys } else { Whose::Ours };
+    read(path, whose, NOT_THE_OWNER, READ_BY_OTHERS)
 }
 
-fn read(path: &Path, refused: u32, why: &str) -> Result<Option<Vec<u8>>, String> {
-    let Some((bytes, meta)) = read_file(path)? else { return Ok(None) };
-    check_owner(path, &meta)?;
-    check_mode(path, &meta, refused, why)?;
-    Ok(Some(bytes))
+/// The owner that a file may have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Ours,
+    Anybodys,
 }
 
-fn check_mode(path: &Path, meta: &Metadata, refused: u32, why: &str) -> Result<(), String> {
-    if meta.mode() & refused == 0 {
-        return Ok(());
-    }
-    Err(format!("{} (mode {:04o}) {why} {0}`", path.display(), meta.mode() & 0o7777))
-}
-
-/// With what was found of the file that was read.
-fn read_file(path: &Path) -> Result<Option<(Vec<u8>, Metadata)>, String> {
+fn read(path: &Path, whose: Whose, refused: u32, why: &str) -> Result<Option<Vec<u8>>, String> {
     // Not blocking, in case it is a pipe.
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
     let file = match opened {
@@ -160,12 +150,18 @@ fn read_file(path: &Path) -> Result<Option<(Vec<u8>, Metadata)>, String> {
     if !meta.is_file() {
         return Err(format!("{} is not a file", path.display()));
     }
+    if whose == Whose::Ours {
+        check_owner(path, &meta)?;
+    }
+    if meta.mode() & refused != 0 {
+        return Err(format!("{} (mode {:04o}) {why} {0}`", path.display(), meta.mode() & 0o7777));
+    }
     let mut bytes = Vec::new();
     file.take(READ_MAX + 1).read_to_end(&mut bytes).map_err(|e| cannot("read", path, &e))?;
     if bytes.len() as u64 > READ_MAX {
         return Err(format!("{} is larger than {READ_MAX} bytes", path.display()));
     }
-    Ok(Some((bytes, meta)))
+    Ok(Some(bytes))
 }
 
 /// Makes a file that only its owner can read; fails when there is one already.
@@ -199,13 +195,9 @@ pub fn replace_as(path: &Path, bytes: &[u8], mode: u32, like: &Path) -> io::Resu
 /// **Errors:** a sentence for people that names the directory.
 pub fn own_dir_as(dir: &Path, like: &Path) -> Result<(), String> {
     let owner = owner_to_give(like).map_err(|e| cannot("look at", like, &e))?;
-    match DirBuilder::new().mode(DIR_MODE).create(dir) {
-        Ok(()) => {
-            let Some((user, group)) = owner else { return Ok(()) };
-            return std::os::unix::fs::lchown(dir, Some(user), Some(group)).map_err(|e| cannot("give away", dir, &e));
-        }
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(cannot("create", dir, &error)),
+    if make_dir(dir)? {
+        let Some((user, group)) = owner else { return Ok(()) };
+        return std::os::unix::fs::lchown(dir, Some(user), Some(group)).map_err(|e| cannot("give away", dir, &e));
     }
     let meta = look(dir)?;
     let wanted = owner.map_or(euid(), |(user, _)| user);
@@ -320,6 +312,15 @@ mod tests {
         std::fs::symlink_metadata(path).unwrap().mode() & 0o7777
     }
 
+    /// Is this root, who can make something another user's? Says so if not.
+    fn may_give_away() -> bool {
+        let may = euid() == 0 && !in_user_namespace();
+        if !may {
+            println!("skipped: needs root");
+        }
+        may
+    }
+
     fn chmod(path: &Path, mode: u32) {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
@@ -406,8 +407,7 @@ mod tests {
 
     #[test]
     fn root_changes_the_secret_of_a_server_and_it_stays_that_ones() {
-        if euid() != 0 || in_user_namespace() {
-            println!("skipped: needs root");
+        if !may_give_away() {
             return;
         }
         let place = Place::new();
@@ -433,8 +433,7 @@ mod tests {
 
     #[test]
     fn what_belongs_to_another_user_is_refused() {
-        if euid() != 0 || in_user_namespace() {
-            println!("skipped: needs root");
+        if !may_give_away() {
             return;
         }
         let place = Place::new();
