@@ -1020,32 +1020,46 @@ impl Cluster {
     /// Has nobody a disk any more of those whom the log in this place names, while the others decide without it and have data? Rule 35
     /// leaves such a node to a person.
     fn knows_nobody(&self, slot: usize) -> bool {
-        let (me, store) = (self.slots[slot].node, self.slots[slot].store());
-        let base = store.base();
-        let Ok(entries) = store.read(base.index.next(), usize::MAX) else { return false };
-        let mut named: BTreeSet<NodeId> = base.voters.voters.iter().map(|v| v.node).collect();
-        named.extend(base.view.members.iter().map(|m| m.node));
+        let me = self.slots[slot].node;
+        let Some(Named { mut members, speakers }) = named_by(self.slots[slot].store()) else { return false };
         // By a line of somebody else in its table of sessions it knows the others' state for its own cluster's.
-        let others = |n: NodeId| n != me && !n.0.is_nil();
-        let speakers = base.sessions.iter().map(|m| m.session).chain(entries.iter().map(|e| e.header.session));
-        if speakers.into_iter().any(|session| others(session.node)) {
+        if speakers.iter().any(|n| *n != me) {
             return false;
         }
-        for e in entries {
-            let mut r = Reader::new(&e.payload);
-            match e.header.kind {
-                EntryKind::Voters => {
-                    named.extend(VoterSet::decode(&mut r).iter().flat_map(|s| &s.voters).map(|v| v.node))
-                }
-                EntryKind::View => named.extend(View::decode(&mut r).iter().flat_map(|v| &v.members).map(|m| m.node)),
-                EntryKind::Term | EntryKind::WriteSet | EntryKind::App | EntryKind::Setting => {}
-            }
-        }
-        named.remove(&me);
+        members.remove(&me);
         let decide_without = self.voters_on_disk().majority(|n| n != me && self.slot_of(n).is_some());
         let data = (0..self.slots.len()).any(|i| i != slot && self.has_data_to_go_on_with(i));
-        !named.is_empty() && named.iter().all(|n| self.slot_of(*n).is_none()) && decide_without && data
+        !members.is_empty() && members.iter().all(|n| self.slot_of(*n).is_none()) && decide_without && data
     }
+}
+
+/// The nodes that a log names.
+pub(crate) struct Named {
+    /// In its voters and views.
+    pub members: BTreeSet<NodeId>,
+    /// In its sessions.
+    pub speakers: BTreeSet<NodeId>,
+}
+
+/// `None`: it cannot be read.
+pub(crate) fn named_by(store: &impl LogStore) -> Option<Named> {
+    let base = store.base();
+    let entries = store.read(base.index.next(), usize::MAX).ok()?;
+    let mut members: BTreeSet<NodeId> = base.voters.voters.iter().map(|v| v.node).collect();
+    members.extend(base.view.members.iter().map(|m| m.node));
+    let sessions = base.sessions.iter().map(|m| m.session).chain(entries.iter().map(|e| e.header.session));
+    let speakers = sessions.map(|session| session.node).filter(|n| !n.0.is_nil()).collect();
+    for e in entries {
+        let mut r = Reader::new(&e.payload);
+        match e.header.kind {
+            EntryKind::Voters => {
+                members.extend(VoterSet::decode(&mut r).iter().flat_map(|s| &s.voters).map(|v| v.node))
+            }
+            EntryKind::View => members.extend(View::decode(&mut r).iter().flat_map(|v| &v.members).map(|m| m.node)),
+            EntryKind::Term | EntryKind::WriteSet | EntryKind::App | EntryKind::Setting => {}
+        }
+    }
+    Some(Named { members, speakers })
 }
 
 /// Could a majority of `set` survive more failures if these had no votes? Then the sequencer may take their votes away (rule 9).

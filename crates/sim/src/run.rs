@@ -1,17 +1,16 @@
 //! One run: swarm options, safety phase, liveness phase, verdict.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use trireme_order::{LogStore, Phase};
 use trireme_replicator::Replicator;
-use trireme_types::{Base, Kinship, LogIndex, NodeId};
+use trireme_types::{Base, Kinship, LogIndex};
 
 use crate::check::{Reach, Share};
 use crate::cluster::{Cluster, Event, Process, Slot};
 use crate::database::State;
 use crate::driver::voters_at;
-use crate::faults::{lineage_of, rank_of, seqno_at};
+use crate::faults::{lineage_of, named_by, rank_of, seqno_at};
 use crate::options::{Kind, MS, Options, SEC};
 use crate::situations::{Situation, Situations};
 
@@ -375,17 +374,9 @@ impl Cluster {
 
     /// Does `other` go on elsewhere with nobody whom the log of `slot` has named?
     fn is_stranger_to(&self, slot: usize, other: usize) -> bool {
-        let view = |slot: usize| self.slots[slot].process.as_ref().and_then(|p| p.view.as_ref());
-        let (Some(here), Some(there)) = (view(slot), view(other)) else { return false };
-        let store = self.store(slot);
-        let base = store.base();
-        let mut named: BTreeSet<NodeId> = base.sessions.iter().map(|mark| mark.session.node).collect();
-        named.extend(base.view.members.iter().chain(&here.members).map(|m| m.node));
-        named.extend(base.voters.voters.iter().map(|voter| voter.node));
-        let read = |index: u64| store.read(LogIndex(index), 0).ok().and_then(|read| read.into_iter().next());
-        let entries = (base.index.next().0..=store.last().0).filter_map(read);
-        named.extend(entries.map(|entry| entry.header.session.node));
-        there.members.iter().all(|m| !named.contains(&m.node))
+        let Some(there) = self.slots[other].process.as_ref().and_then(|p| p.view.as_ref()) else { return false };
+        let Some(named) = named_by(self.store(slot)) else { return false };
+        there.members.iter().all(|m| !named.members.contains(&m.node) && !named.speakers.contains(&m.node))
     }
 
     fn has_primary(&self) -> bool {
