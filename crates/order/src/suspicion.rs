@@ -294,6 +294,18 @@ impl<S: LogStore> Group<S> {
         }
     }
 
+    /// Has this member the better log, but an outdated one, by which it may not choose what is gone on with when all voters are here? A candidate
+    /// whose log ends at `last` may, if that one is not outdated, and entrusts it to the best log. So it needs this member's promise, which
+    /// is no evidence. Only where the own log says nothing of the voters that the candidate's does not: both agree up to the end of
+    /// the shorter one, if that is an entry of the same term in both, and the newest change of the voters lies before it.
+    pub(crate) fn leaves_choice_to(&self, last: LogEnd) -> bool {
+        let common = self.own.last_up_to(last.term).map(|own| own.min(last.index));
+        self.own.store().is_outdated()
+            && common.is_some_and(|common| {
+                self.own.store().term_at(common) == Some(last.term) && self.own.tail().voters_at <= common
+            })
+    }
+
     /// Becomes the sequencer if these votes are enough.
     pub(crate) fn try_take_office(&mut self, now: Timestamp, votes: &Votes) -> bool {
         match self.mandate(now, votes) {

@@ -349,6 +349,70 @@ fn all_voters_are_here_after_a_loss_of_power() {
     }
 }
 
+/// The best log that is left is outdated, so its owner may not choose what is gone on with. Another one may, and entrusts it to that log. One that was
+/// `apart` has an entry at its end that was committed nowhere.
+#[test]
+fn an_outdated_log_is_gone_on_with_when_another_one_names_the_same_voters() {
+    for apart in [false, true] {
+        let mut net = Net::cluster(3);
+        let orders = net.sequencer();
+        let (outdated, third) = ((1..=3).find(|n| *n != orders).unwrap(), (1..=3).rfind(|n| *n != orders).unwrap());
+        if apart {
+            net.isolate(orders);
+            net.propose(orders, "nowhere else");
+            net.run(secs(5));
+        }
+        net.propose(outdated, "kept");
+        net.settle();
+        assert!(net.bodies(third).contains(&"kept".to_string()));
+        let lost = |mut log: MemStore, entries: u64| {
+            log.truncate_after(LogIndex(log.last().0 - entries)).unwrap();
+            log.set_suspect(Some(LogIndex(1))).unwrap();
+            log
+        };
+        let mut best = lost(net.kill(outdated), 0);
+        best.set_outdated(true).unwrap();
+        let former = lost(net.kill(orders), u64::from(!apart));
+        let third_log = lost(net.kill(third), 1);
+        net.heal();
+        for (n, log) in [(outdated, best), (orders, former), (third, third_log)] {
+            net.restart(n, log, 2, Seqno(0));
+        }
+        net.run(secs(60));
+        for n in 1..=3 {
+            assert_eq!(net.phase(n), Phase::Primary, "apart: {apart}, node {n}: {:?}", net.nodes[&n].events);
+            assert!(net.bodies(n).contains(&"kept".to_string()), "apart: {apart}, node {n}");
+        }
+    }
+}
+
+/// The best log names a newer change of the voters than the others do. They decide nothing by the voters of then.
+#[test]
+fn an_outdated_log_that_names_other_voters_waits_for_a_person() {
+    let mut net = Net::cluster(3);
+    net.propose(1, "before");
+    net.settle();
+    let mut logs: Vec<MemStore> = (1..=3).map(|n| net.copy_disk(n, true)).collect();
+    net.join(4);
+    assert_eq!(voters(&net, 1), [1, 2, 3, 4]);
+    net.propose(1, "after");
+    net.settle();
+    logs[0] = net.kill(1);
+    logs[0].set_suspect(Some(LogIndex(1))).unwrap();
+    logs[0].set_outdated(true).unwrap();
+    // It lost power before it heard that the change was committed.
+    let hard = HardState { voters_committed: LogIndex(1), ..logs[0].hard_state() };
+    logs[0].save_hard_state(hard).unwrap();
+    (2..=4).for_each(|n| drop(net.kill(n)));
+    for (n, log) in (1..=3).zip(logs) {
+        net.restart(n, log, 2, Seqno(0));
+    }
+    net.run(secs(60));
+    for n in 1..=3 {
+        assert!(net.phase(n) != Phase::Primary && !net.forked(n), "node {n}: {:?}", net.nodes[&n].events);
+    }
+}
+
 /// As `a_log_without_its_end_is_suspect_before_a_fork_lowers_its_marks`, but the log was suspect before: it lost its end with its power, or by damage. It
 /// knows by its marks that a change of the voters is missing. They are lowered for a fork that never gets to its disk.
 #[test]
