@@ -176,7 +176,7 @@ impl<S: LogStore> Group<S> {
         let as_good = lost || self.log_is_as_good(last);
         // A sequencer that asks is none any more.
         let led = self.hears_sequencer(now) && self.sequencer() != Some(from);
-        let may_win = as_good || self.leaves_choice_to(last);
+        let may_win = as_good || self.leaves_choice_to(now, last);
         let granted = term > self.own.term() && may_win && !led && !self.would_lose_half_done(from);
         let (term, whole) = (self.own.term(), !lost && self.is_whole());
         let votes = self.is_asked(from);
@@ -274,7 +274,7 @@ impl<S: LogStore> Group<S> {
         let as_good = lost || self.log_is_as_good(last);
         let granted = free
             && self.sequencer().is_none()
-            && (as_good || self.leaves_choice_to(last))
+            && (as_good || self.leaves_choice_to(now, last))
             && !self.would_lose_half_done(from)
             // A log that lost its end may have lost the newest voters with it.
             && last.index >= self.own.voters_committed();

@@ -296,14 +296,24 @@ impl<S: LogStore> Group<S> {
 
     /// Has this member the better log, but an outdated one, by which it may not choose what is gone on with when all voters are here? A candidate
     /// whose log ends at `last` may, if that one is not outdated, and entrusts it to the best log. So it needs this member's promise, which
-    /// is no evidence. Only where the own log says nothing of the voters that the candidate's does not: both agree up to the end of
-    /// the shorter one, if that is an entry of the same term in both, and the newest change of the voters lies before it.
-    pub(crate) fn leaves_choice_to(&self, last: LogEnd) -> bool {
+    /// is no evidence.
+    ///
+    /// The candidate chooses by the voters of its own log, so these have to be the newest. Another member acknowledged each change of the voters that
+    /// this log may have lost, unless this one decided alone; and that one holds the change, and so has the better log, unless it is outdated as well.
+    pub(crate) fn leaves_choice_to(&self, now: Timestamp, last: LogEnd) -> bool {
+        let (me, store) = (self.me(), self.own.store());
+        if !store.is_outdated() {
+            return false;
+        }
+        let takes_it = matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && self.may_stand();
+        // Up to here both logs are the same, if it is an entry of that term in both: one sequencer wrote all of these.
         let common = self.own.last_up_to(last.term).map(|own| own.min(last.index));
-        self.own.store().is_outdated()
-            && common.is_some_and(|common| {
-                self.own.store().term_at(common) == Some(last.term) && self.own.tail().voters_at <= common
-            })
+        let names_same_voters = common
+            .is_some_and(|common| store.term_at(common) == Some(last.term) && self.own.tail().voters_at <= common);
+        let decided_alone = self.deciding().any(|set| set.majority(|n| n == me));
+        let no_better =
+            |n: NodeId| self.peers.get(&n).and_then(|p| p.told_lately(now)).is_some_and(|p| p.end() <= last);
+        takes_it && names_same_voters && !decided_alone && self.all_voters(|n| n == me || no_better(n))
     }
 
     /// Becomes the sequencer if these votes are enough.

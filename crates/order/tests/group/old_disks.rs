@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use trireme_order::{Content, LogStore, MemStore, Message, Phase, Presence};
-use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, Term, VoterSet};
+use trireme_order::{Content, JoinState, LogStore, MemStore, Message, Phase, Presence};
+use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, Term, Uuid, VoterSet, Weight};
 
 use crate::net::*;
 
@@ -349,33 +349,50 @@ fn all_voters_are_here_after_a_loss_of_power() {
     }
 }
 
-/// The best log that is left is outdated, so its owner may not choose what is gone on with. Another one may, and entrusts it to that log. One that was
-/// `apart` has an entry at its end that was committed nowhere.
+/// The log of a member that lost power in mode `process`, and so many entries with it.
+fn without_power(mut log: MemStore, lost: u64) -> MemStore {
+    log.truncate_after(LogIndex(log.last().0 - lost)).unwrap();
+    log.set_suspect(Some(LogIndex(1))).unwrap();
+    log
+}
+
+/// The same, and it took the place of a damaged one.
+fn outdated(log: MemStore) -> MemStore {
+    let mut log = without_power(log, 0);
+    log.set_outdated(true).unwrap();
+    log
+}
+
+/// Three that lost power. The best log that is left is outdated, so its owner may not choose what is gone on with. Another one may, and entrusts it to
+/// that log. `apart`: that other one holds an entry at its end that was committed nowhere.
 #[test]
 fn an_outdated_log_is_gone_on_with_when_another_one_names_the_same_voters() {
     for apart in [false, true] {
         let mut net = Net::cluster(3);
         let orders = net.sequencer();
-        let (outdated, third) = ((1..=3).find(|n| *n != orders).unwrap(), (1..=3).rfind(|n| *n != orders).unwrap());
+        let (best, third) = ((1..=3).find(|n| *n != orders).unwrap(), (1..=3).rfind(|n| *n != orders).unwrap());
+        let before = net.nodes[&orders].group.store().last();
         if apart {
-            net.isolate(orders);
+            net.lost = [best, third].into_iter().flat_map(|n| [(orders, n), (n, orders)]).collect();
             net.propose(orders, "nowhere else");
+            net.drain_all();
+            net.isolate(orders);
+            net.lost.clear();
             net.run(secs(5));
         }
-        net.propose(outdated, "kept");
+        net.propose(best, "kept");
         net.settle();
         assert!(net.bodies(third).contains(&"kept".to_string()));
-        let lost = |mut log: MemStore, entries: u64| {
-            log.truncate_after(LogIndex(log.last().0 - entries)).unwrap();
-            log.set_suspect(Some(LogIndex(1))).unwrap();
-            log
-        };
-        let mut best = lost(net.kill(outdated), 0);
-        best.set_outdated(true).unwrap();
-        let former = lost(net.kill(orders), u64::from(!apart));
-        let third_log = lost(net.kill(third), 1);
+        let best_log = outdated(net.kill(best));
+        let former = without_power(net.kill(orders), u64::from(!apart));
+        let behind = net.nodes[&third].group.store().last().0 - before.0;
+        let third_log = without_power(net.kill(third), behind);
+        if apart {
+            let ends = |log: &MemStore| (log.term_at(log.last()), log.last());
+            assert!(ends(&third_log) < ends(&former) && ends(&former) < ends(&best_log));
+        }
         net.heal();
-        for (n, log) in [(outdated, best), (orders, former), (third, third_log)] {
+        for (n, log) in [(best, best_log), (orders, former), (third, third_log)] {
             net.restart(n, log, 2, Seqno(0));
         }
         net.run(secs(60));
@@ -392,25 +409,192 @@ fn an_outdated_log_that_names_other_voters_waits_for_a_person() {
     let mut net = Net::cluster(3);
     net.propose(1, "before");
     net.settle();
-    let mut logs: Vec<MemStore> = (1..=3).map(|n| net.copy_disk(n, true)).collect();
-    net.join(4);
-    assert_eq!(voters(&net, 1), [1, 2, 3, 4]);
+    let copies: Vec<(u8, MemStore)> = (2..=3).map(|n| (n, net.copy_disk(n, true))).collect();
+    net.stop(3);
+    net.run(secs(5));
+    assert_eq!(voters(&net, 1), [1, 2]);
     net.propose(1, "after");
     net.settle();
-    logs[0] = net.kill(1);
-    logs[0].set_suspect(Some(LogIndex(1))).unwrap();
-    logs[0].set_outdated(true).unwrap();
+    let mut best = outdated(net.kill(1));
+    net.kill(2);
     // It lost power before it heard that the change was committed.
-    let hard = HardState { voters_committed: LogIndex(1), ..logs[0].hard_state() };
-    logs[0].save_hard_state(hard).unwrap();
-    (2..=4).for_each(|n| drop(net.kill(n)));
-    for (n, log) in (1..=3).zip(logs) {
+    let hard = HardState { voters_committed: LogIndex(1), ..best.hard_state() };
+    best.save_hard_state(hard).unwrap();
+    for (n, log) in [(1, best)].into_iter().chain(copies) {
         net.restart(n, log, 2, Seqno(0));
     }
     net.run(secs(60));
     for n in 1..=3 {
         assert!(net.phase(n) != Phase::Primary && !net.forked(n), "node {n}: {:?}", net.nodes[&n].events);
     }
+}
+
+/// The log of node 1 is the best one, outdated, and of no use here, as its server has data of another history. What it holds is not given up for that.
+#[test]
+fn the_best_log_is_outdated_and_cannot_be_gone_on_with() {
+    let mut net = Net::cluster(3);
+    net.propose(1, "kept");
+    net.settle();
+    let best = outdated(net.kill(1));
+    for n in 2..=3 {
+        let log = without_power(net.kill(n), 1);
+        net.restart(n, log, 2, Seqno(0));
+    }
+    let now = net.now;
+    let position = Some((Uuid([0xbb; 16]), Seqno(5)));
+    net.reopen(1, best, 2, Some(Seqno(5))).join(now, JoinState { position });
+    net.run(secs(60));
+    for n in 2..=3 {
+        let kept = net.bodies(n).contains(&"kept".to_string());
+        assert!(net.phase(n) != Phase::Primary || kept, "node {n} went on without: {:?}", net.nodes[&n].events);
+    }
+}
+
+/// The log of node 2 is the best one, outdated, and begins behind what the others of then can go on from. Node 4 has no vote, and its data go that far.
+#[test]
+fn the_best_log_is_outdated_and_begins_behind_the_others() {
+    for late in [false, true] {
+        let mut net = Net::cluster(3);
+        net.join_without_a_vote(4);
+        net.checkpoint_always([2]);
+        for n in 0..30 {
+            net.propose(1, &format!("commit {n}"));
+            net.settle();
+        }
+        let at = end_of(net.nodes[&4].group.store());
+        let mut best = outdated(net.kill(2));
+        best.trim(LogIndex(best.last().0 - 5));
+        assert!(best.base().index.0 > best.last().0 - 8, "{:?}", best.base().index);
+        let logs = [(1, without_power(net.kill(1), 15)), (3, without_power(net.kill(3), 20))];
+        let spare = net.kill(4);
+        for (n, log) in logs {
+            net.restart(n, log, 2, Seqno(0));
+        }
+        net.restart_without_data(2, best, 2);
+        if late {
+            net.run(secs(60));
+        }
+        let now = net.now;
+        net.reopen(4, spare, 2, Some(at)).join(now, JoinState { position: Some((HISTORY, at)) });
+        net.run(secs(60));
+        assert!(!net.gave_way(4), "late: {late}. It gave up what nobody else has: {:?}", net.nodes[&4].events);
+    }
+}
+
+/// Node 1 outweighs node 2, which is cut off, and goes on. `behind`: how many entries node 2 orders that reach nobody.
+fn one_that_outweighs(behind: usize) -> Net {
+    let mut net = Net::new();
+    let mut heavy = Net::config(1);
+    heavy.me.weight = Weight(3);
+    net.bootstrap_as(1, heavy);
+    net.join(2);
+    net.run(secs(25));
+    net.propose(1, "both");
+    net.settle();
+    if behind > 0 {
+        net.hand_order_to(2);
+        net.lost = vec![(1, 2), (2, 1)];
+        for k in 0..behind {
+            net.propose(2, &format!("nowhere {k}"));
+            net.drain_all();
+        }
+    }
+    net.isolate(2);
+    net.lost.clear();
+    net.run(secs(20));
+    assert_eq!(net.phase(1), Phase::Primary);
+    net.propose(1, "after the cut");
+    net.settle();
+    net
+}
+
+/// Nodes 3 and 4 come in, node 1 gets the weight of each of them, and node 2 loses its vote.
+fn others_come(net: &mut Net) {
+    net.cut = vec![(1, 2), (2, 3), (2, 4)];
+    net.join(3);
+    net.join(4);
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.set_weight(now, Weight(1));
+    net.run(secs(30));
+    assert_eq!(voters(net, 1), [1, 3, 4]);
+    net.propose(1, "of the newer voters");
+    net.settle();
+}
+
+/// `nodes` hear each other, and none of those that decide by now.
+fn decide_nothing_apart(net: &mut Net, nodes: &[u8], now_voters: &[u8], disks: Vec<(u8, MemStore)>) {
+    net.cut = nodes.iter().flat_map(|a| now_voters.iter().map(|b| (*a.min(b), *a.max(b)))).collect();
+    for (n, disk) in disks {
+        assert!(disk.is_outdated(), "node {n} was told");
+        net.restart(n, disk, 3, Seqno(0));
+    }
+    net.run(secs(60));
+    assert!(now_voters.iter().all(|n| net.phase(*n) == Phase::Primary));
+    for n in nodes {
+        assert!(
+            net.phase(*n) != Phase::Primary && !net.forked(*n),
+            "two primary components: {:?}",
+            net.nodes[n].events
+        );
+    }
+}
+
+/// Node 1 outweighed all when it was copied. The copy has a better log than node 2, which was cut off before, and no newer voters.
+#[test]
+fn an_outdated_log_of_one_that_decided_alone_leaves_the_choice_to_nobody() {
+    let mut net = one_that_outweighs(0);
+    let copy = net.copy_disk(1, true);
+    others_come(&mut net);
+    net.kill(1);
+    net.run(secs(10));
+    let disk = net.put_back_and_tell(1, copy, tells_of_a_lack);
+    net.run(secs(10));
+    decide_nothing_apart(&mut net, &[1, 2], &[3, 4], vec![(1, disk)]);
+}
+
+/// The same without a backup: the log lost its end by damage, and its marks say that a change of the voters is missing. Node 2 has more entries than
+/// that, of an older term.
+#[test]
+fn an_outdated_log_that_knows_of_newer_voters_leaves_the_choice_to_nobody() {
+    let mut net = one_that_outweighs(200);
+    let end = net.nodes[&1].group.store().last();
+    others_come(&mut net);
+    let mut log = net.kill(1);
+    let change = log.hard_state().voters_committed;
+    assert!(change > end && net.nodes[&2].group.store().last() >= change);
+    log.truncate_after(end).unwrap();
+    log.set_suspect(Some(LogIndex(1))).unwrap();
+    net.run(secs(10));
+    let disk = net.put_back_and_tell(1, log, tells_of_a_lack);
+    net.run(secs(10));
+    decide_nothing_apart(&mut net, &[1, 2], &[3, 4], vec![(1, disk)]);
+}
+
+/// Node 3 was cut off before nodes 1 and 2 were copied. Both copies are put back and told, and meet node 3 only.
+#[test]
+fn two_outdated_logs_leave_the_choice_to_nobody() {
+    let mut net = Net::cluster(3);
+    net.isolate(3);
+    net.run(secs(20));
+    net.propose(1, "after the cut");
+    net.settle();
+    let copies: Vec<MemStore> = (1..=2).map(|n| net.copy_disk(n, true)).collect();
+    net.cut = (1..=6).filter(|n| *n != 3).map(|n| (n.min(3), n.max(3))).collect();
+    net.join(4);
+    net.join(5);
+    net.run(secs(20));
+    net.kill(1);
+    net.run(secs(20));
+    net.join(6);
+    net.run(secs(20));
+    net.kill(2);
+    net.run(secs(20));
+    assert_eq!(voters(&net, 4), [4, 5, 6]);
+    net.propose(4, "of the newer voters");
+    net.settle();
+    let disks: Vec<(u8, MemStore)> =
+        (1..=2).zip(copies).map(|(n, copy)| (n, net.put_back_and_tell(n, copy, tells_of_a_lack))).collect();
+    decide_nothing_apart(&mut net, &[1, 2, 3], &[4, 5, 6], disks);
 }
 
 /// As `a_log_without_its_end_is_suspect_before_a_fork_lowers_its_marks`, but the log was suspect before: it lost its end with its power, or by damage. It
