@@ -429,7 +429,7 @@ fn an_outdated_log_that_names_other_voters_waits_for_a_person() {
     }
 }
 
-/// The log of node 1 is the best one, outdated, and of no use here, as its server has data of another history. What it holds is not given up for that.
+/// The log of node 1 is the best one, outdated, and of no use here, as its server has data of another history. Nothing that it holds is given up for that.
 #[test]
 fn the_best_log_is_outdated_and_cannot_be_gone_on_with() {
     let mut net = Net::cluster(3);
