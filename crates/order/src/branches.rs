@@ -1,13 +1,13 @@
 //! Branches of a history: where each member says that it stands, what happens when two of them meet, and how one begins by force (rule 13).
 
-use trireme_types::{Fork, Kinship, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid, Voter, VoterSet, Weight};
+use trireme_types::{Fork, Kinship, Level, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid, Voter, VoterSet, Weight};
 
 use crate::from_data::Declined;
 use crate::group::{CHECK_EVERY, Group};
 use crate::message::Presence;
 use crate::mutant::Mutant;
 use crate::standing::{Rival, Standing};
-use crate::{LogStore, Message, Phase};
+use crate::{Evidence, LogStore, Message, Phase};
 
 impl<S: LogStore> Group<S> {
     // --- how they are related -------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ impl<S: LogStore> Group<S> {
             base: self.own.store().base().seqno,
             seqno: self.own.tail().seqno,
             primary: self.goes_on(now),
-            whole: self.is_whole(),
+            evidence: self.own_evidence(),
             data: self.data.position.filter(|_| self.phase() == Phase::Joining),
             holds: self.holds(),
             founding: self.founding(now),
@@ -102,7 +102,7 @@ impl<S: LogStore> Group<S> {
         self.told.branch = self.own.tail().branch();
         self.told.sequencer = self.vouches_for();
         self.told.stocked = self.data.stocked;
-        self.told.whole = self.is_whole();
+        self.told.evidence = self.own_evidence();
         self.told.base = self.own.store().base().seqno;
         let presence = self.presence(now);
         let nodes: Vec<NodeId> = self.peers.keys().copied().collect();
@@ -116,12 +116,17 @@ impl<S: LogStore> Group<S> {
         self.send(node, Message::Presence(presence));
     }
 
-    /// Where the own log is committed beyond the fork at which this peer's branch began, the data belong beside it, and cannot follow.
+    /// Where the own log is committed beyond the fork at which this peer's branch began, the data belong beside it, and cannot follow. An older build
+    /// hears no more than it can read.
     fn as_told_to(&self, node: NodeId, mut presence: Presence) -> Presence {
         if let Some(Kinship::Descendant(fork)) = self.kinship_of(node)
             && self.is_committed_beyond(&fork)
         {
             presence.holds = presence.holds.map(|held| held.max(fork.seqno.next()));
+        }
+        let can_read = self.peers.get(&node).is_some_and(|p| p.levels.max >= Level::WAITS_FOR_ALL);
+        if presence.evidence == Evidence::Voters && !can_read {
+            presence.evidence = Evidence::Nothing;
         }
         presence
     }

@@ -176,8 +176,7 @@ impl<S: LogStore> Group<S> {
         let as_good = lost || self.log_is_as_good(last);
         // A sequencer that asks is none any more.
         let led = self.hears_sequencer(now) && self.sequencer() != Some(from);
-        let may_win = as_good || self.leaves_choice_to(now, last);
-        let granted = term > self.own.term() && may_win && !led && !self.would_lose_half_done(from);
+        let granted = term > self.own.term() && as_good && !led && !self.would_lose_half_done(from);
         let (term, whole) = (self.own.term(), !lost && self.is_whole());
         let votes = self.is_asked(from);
         if let Some(ballot) = self.role.asking_mut() {
@@ -271,10 +270,9 @@ impl<S: LogStore> Group<S> {
         }
         self.remind(from, last);
         let free = self.own.voted_for() == NodeId::default() || self.own.voted_for() == from;
-        let as_good = lost || self.log_is_as_good(last);
         let granted = free
             && self.sequencer().is_none()
-            && (as_good || self.leaves_choice_to(now, last))
+            && (lost || self.log_is_as_good(last))
             && !self.would_lose_half_done(from)
             // A log that lost its end may have lost the newest voters with it.
             && last.index >= self.own.voters_committed();
@@ -291,10 +289,6 @@ impl<S: LogStore> Group<S> {
                 self.become_leaderless();
             }
             self.arm_election(now);
-            if !as_good {
-                // It chooses among the logs that are here by what it has heard of them.
-                self.send_presence_to(now, from);
-            }
         }
         let (term, whole) = (self.own.term(), !lost && self.is_whole());
         self.send(from, Content::VoteReply { granted, whole }.in_term(branch, term));

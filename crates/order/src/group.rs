@@ -931,7 +931,7 @@ impl<S: LogStore> Group<S> {
             let vouches = self.told.sequencer != self.vouches_for();
             if self.told.branch != self.own.tail().branch()
                 || self.told.stocked != self.data.stocked
-                || self.told.whole != self.is_whole()
+                || self.told.evidence != self.own_evidence()
                 || base_moved
                 || vouches
             {

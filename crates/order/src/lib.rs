@@ -48,7 +48,7 @@ pub use io::{
 };
 pub use level::SUPPORTED;
 pub use mem_store::MemStore;
-pub use message::{Class, Founding, JoinRequest, Message, Presence, WireEntry};
+pub use message::{Class, Evidence, Founding, JoinRequest, Message, Presence, WireEntry};
 #[cfg(feature = "mutants")]
 pub use mutant::Mutant;
 pub use store::{DiskFault, LogStore, StoreError};

@@ -36,8 +36,7 @@ pub struct Presence {
     pub seqno: Seqno,
     /// In a primary view, and hears a majority.
     pub primary: bool,
-    /// Its log is evidence of what was committed.
-    pub whole: bool,
+    pub evidence: Evidence,
     /// Where the server's data were found at the start, log or no log: evidence that everything up to there was committed (rule 18).
     pub data: Option<(Uuid, Seqno)>,
     /// How far the server's data reach at least, if its log goes on where they end: it can serve, and give copies.
@@ -48,7 +47,42 @@ pub struct Presence {
     pub sequencer: Option<NodeId>,
 }
 
+/// The things of which a member's log is evidence: of these, nothing is missing there that it acknowledged (rules 12, 16).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub enum Evidence {
+    #[default]
+    Nothing,
+    /// Changes of the voters. Only a peer that knows [`Level::WAITS_FOR_ALL`] can read this; others are told `Nothing`.
+    Voters,
+    /// All entries.
+    Everything,
+}
+
+impl Evidence {
+    fn encode(self, w: &mut Writer) {
+        w.u8(match self {
+            Evidence::Nothing => 0,
+            Evidence::Everything => 1,
+            Evidence::Voters => 2,
+        });
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Evidence, DecodeError> {
+        match r.u8()? {
+            0 => Ok(Evidence::Nothing),
+            1 => Ok(Evidence::Everything),
+            2 => Ok(Evidence::Voters),
+            _ => Err(DecodeError::Invalid("evidence")),
+        }
+    }
+}
+
 impl Presence {
+    /// Is its log evidence of everything that was committed with it?
+    pub fn is_whole(&self) -> bool {
+        self.evidence == Evidence::Everything
+    }
+
     pub fn end(&self) -> LogEnd {
         LogEnd { term: self.last_term, index: self.last_index }
     }
@@ -256,7 +290,7 @@ impl Message {
                 w.u64(p.base.0);
                 w.u64(p.seqno.0);
                 w.bool(p.primary);
-                w.bool(p.whole);
+                p.evidence.encode(&mut w);
                 encode_position(&mut w, p.data);
                 w.bool(p.holds.is_some());
                 w.u64(p.holds.unwrap_or_default().0);
@@ -343,7 +377,7 @@ impl Message {
                 base: r.seqno()?,
                 seqno: r.seqno()?,
                 primary: r.bool()?,
-                whole: r.bool()?,
+                evidence: Evidence::decode(&mut r)?,
                 data: decode_position(&mut r)?,
                 holds: {
                     let known = r.bool()?;
@@ -461,7 +495,7 @@ mod tests {
             base: Seqno(3),
             seqno: Seqno(8),
             primary: true,
-            whole: false,
+            evidence: Evidence::Voters,
             data: Some((Uuid([1; 16]), Seqno(4))),
             holds: Some(Seqno(4)),
             founding: Some(Founding { expect: 2, seen: vec![NodeId(Uuid([1; 16])), NodeId(Uuid([2; 16]))] }),

@@ -17,7 +17,7 @@ use crate::from_data::Reach;
 use crate::group::Group;
 use crate::mutant::Mutant;
 use crate::role::{Role, Votes};
-use crate::{Content, LogEnd, LogStore, Message, Phase, Presence};
+use crate::{Content, Evidence, LogEnd, LogStore, Message, Phase, Presence};
 
 /// The power that a set of votes gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -178,7 +178,7 @@ impl<S: LogStore> Group<S> {
 
     /// The same of a peer's log, by its last word.
     pub(crate) fn says_whole(&self, node: NodeId) -> bool {
-        self.peers.get(&node).and_then(|p| p.told()).is_some_and(|p| p.whole)
+        self.peers.get(&node).and_then(|p| p.told()).is_some_and(|p| p.is_whole())
     }
 
     /// The same where it may be. A build without `WAITS_FOR_ALL` does not say when its log becomes whole.
@@ -202,7 +202,7 @@ impl<S: LogStore> Group<S> {
         }
         let usable = ahead.is_none_or(|ahead| ahead.usable);
         // By an old disk the voters may be others than those who decide by now. An arbitrator chooses among the logs that others tell of.
-        let everybody = !self.own.store().is_outdated()
+        let everybody = self.names_newest_voters()
             && self.all_voters(|n| votes.contains_key(&n) && self.is_here(n))
             && self.voters_told_lately(now)
             && (!self.arbitrates() || self.all_have_told(now));
@@ -254,7 +254,7 @@ impl<S: LogStore> Group<S> {
         self.peers
             .get(&node)
             .and_then(|p| p.told())
-            .is_some_and(|p| nothing(p) && !p.whole && p.lineage.forks().is_empty())
+            .is_some_and(|p| nothing(p) && !p.is_whole() && p.lineage.forks().is_empty())
     }
 
     /// Does this candidate stand on a branch that the own log could still follow? A member that votes there has lost the fork's entry,
@@ -294,26 +294,25 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    /// Has this member the better log, but an outdated one, by which it may not choose what is gone on with when all voters are here? A candidate
-    /// whose log ends at `last` may, if that one is not outdated, and entrusts it to the best log. So it needs this member's promise, which
-    /// is no evidence.
-    ///
-    /// The candidate chooses by the voters of its own log, so these have to be the newest. Another member acknowledged each change of the voters that
-    /// this log may have lost, unless this one decided alone; and that one holds the change, and so has the better log, unless it is outdated as well.
-    pub(crate) fn leaves_choice_to(&self, now: Timestamp, last: LogEnd) -> bool {
-        let (me, store) = (self.me(), self.own.store());
-        if !store.is_outdated() {
-            return false;
+    /// Does the own log name the newest voters, as far as can be known, if all that it names promise it their votes? An outdated log may lack the change
+    /// behind the newest one that it holds. One of those who acknowledged that change is not outdated, unless the others are a majority alone. So that one
+    /// has the change in its log, and would refuse its vote to a log without it.
+    fn names_newest_voters(&self) -> bool {
+        let says =
+            |n: NodeId| self.peers.get(&n).and_then(|p| p.told()).is_some_and(|p| p.evidence >= Evidence::Voters);
+        let shows = |n: NodeId| says(n) && self.kinship_of(n) == Some(Kinship::Same);
+        !self.own.store().is_outdated() || self.is_evidence(shows)
+    }
+
+    /// Of what is the own log evidence?
+    pub(crate) fn own_evidence(&self) -> Evidence {
+        if self.is_whole() {
+            Evidence::Everything
+        } else if self.own.store().is_outdated() {
+            Evidence::Nothing
+        } else {
+            Evidence::Voters
         }
-        let takes_it = matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && self.may_stand();
-        // Up to here both logs are the same, if it is an entry of that term in both: one sequencer wrote all of these.
-        let common = self.own.last_up_to(last.term).map(|own| own.min(last.index));
-        let names_same_voters = common
-            .is_some_and(|common| store.term_at(common) == Some(last.term) && self.own.tail().voters_at <= common);
-        let decided_alone = self.deciding().any(|set| set.majority(|n| n == me));
-        let no_better =
-            |n: NodeId| self.peers.get(&n).and_then(|p| p.told_lately(now)).is_some_and(|p| p.end() <= last);
-        takes_it && names_same_voters && !decided_alone && self.all_voters(|n| n == me || no_better(n))
     }
 
     /// Becomes the sequencer if these votes are enough.
@@ -773,7 +772,7 @@ impl<S: LogStore> Group<S> {
             return;
         }
         let me = self.me();
-        let fresh = |n: NodeId| Some(self.peers.get(&n)?.told_lately(now)?.whole);
+        let fresh = |n: NodeId| Some(self.peers.get(&n)?.told_lately(now)?.is_whole());
         let whole = |n: NodeId| if n == me { Some(self.is_whole()) } else { fresh(n) };
         let by_number = self.deciding().all(|set| {
             let heavy = || set.voters.iter().filter(|v| v.weight.0 > 0);
@@ -806,7 +805,7 @@ impl<S: LogStore> Group<S> {
         let nothing_left: Vec<NodeId> = doubtful.iter().copied().filter(|n| self.has_lost_all(*n)).collect();
         let text = if !missing.is_empty() {
             format!("{why}. Waiting for {}. If they are gone for good, {BY_HAND}", self.names_of(&missing))
-        } else if self.own.store().is_outdated() || self.own.lacks_committed_voters() {
+        } else if !self.names_newest_voters() || self.own.lacks_committed_voters() {
             format!(
                 "the write-set log here is an old copy, or is damaged: all voters that it names are here, and there may be others by now. \
                  Waiting for a node with a newer log. If there is none, {BY_HAND}"

@@ -2,6 +2,8 @@
 
 use trireme_types::{Level, NodeId, Seqno, Timestamp, Uuid, Weight};
 
+use crate::Evidence;
+
 #[derive(Default)]
 pub(crate) struct Told {
     // --- to all peers, by `Presence`
@@ -11,8 +13,8 @@ pub(crate) struct Told {
     pub sequencer: Option<NodeId>,
     /// Whether this member has data.
     pub stocked: bool,
-    /// Whether its log is evidence of all that it acknowledged.
-    pub whole: bool,
+    /// Of what its log is evidence.
+    pub evidence: Evidence,
     /// Where its log begins.
     pub base: Seqno,
     // --- to all peers, by `LevelLimit`

@@ -306,7 +306,8 @@ impl Cluster {
                 Field::Index(index) => *index = status.last,
                 Field::Branch(branch) => *branch = status.lineage.branch(history),
                 Field::Seqno(_) | Field::Number(_) | Field::Weight(_) | Field::Flag(_) | Field::Lineage(_) => {}
-                Field::Node(_) | Field::Data(_) | Field::Holds(_) | Field::Durability(_) | Field::Level(_) => {}
+                Field::Node(_) | Field::Data(_) | Field::Holds(_) | Field::Durability(_) => {}
+                Field::Level(_) | Field::Evidence(_) => {}
             }
         }
         message

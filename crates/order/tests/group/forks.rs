@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use trireme_order::{
-    Append, Content, Envelope, Event, JoinState, LogEnd, LogStore, MemStore, Message, Output, Phase, Presence,
+    Append, Content, Envelope, Event, Evidence, JoinState, LogEnd, LogStore, MemStore, Message, Output, Phase, Presence,
 };
 use trireme_types::{Base, Fork, HardState, Lineage, LogIndex, Seqno, Term, Uuid};
 
@@ -200,7 +200,7 @@ fn a_log_that_begins_behind_a_fork_is_not_taken_for_one_of_that_branch() {
             base: Seqno::ZERO,
             seqno: Seqno(20),
             primary: true,
-            whole: true,
+            evidence: Evidence::Everything,
             data: None,
             holds: Some(Seqno(20)),
             founding: None,
@@ -324,7 +324,7 @@ fn a_claim_of_another_primary_component_that_ends_is_given_way_to_for_seconds_on
             base: Seqno(0),
             seqno: Seqno(0),
             primary: true,
-            whole: true,
+            evidence: Evidence::Everything,
             data: None,
             holds: Some(Seqno(0)),
             founding: None,
@@ -498,7 +498,7 @@ fn a_snapshot_of_a_branch_that_left_before_the_data_replaces_them() {
             base: Seqno(50),
             seqno: Seqno(50),
             primary: false,
-            whole: true,
+            evidence: Evidence::Everything,
             data: None,
             holds: Some(Seqno(50)),
             founding: None,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_order::{
-    Append, Content, Event, Heartbeat, JoinState, LogEnd, LogStore, MemStore, Message, Phase, Presence,
+    Append, Content, Event, Evidence, Heartbeat, JoinState, LogEnd, LogStore, MemStore, Message, Phase, Presence,
 };
 use trireme_types::{
     Base, Durability, EntryHeader, EntryKind, Fork, Lineage, LogIndex, Member, NodeId, ProposalNumber, Seqno, Session,
@@ -256,7 +256,7 @@ fn stranger_on(net: &Net, n: u8, lineage: Lineage) -> Presence {
         base: Seqno::ZERO,
         seqno: Seqno(1000),
         primary: true,
-        whole: true,
+        evidence: Evidence::Everything,
         data: None,
         holds: Some(Seqno(1000)),
         founding: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_order::{
-    Append, Content, Envelope, Event, Heartbeat, JoinState, LogStore, MemStore, Message, Phase, Presence,
+    Append, Content, Envelope, Event, Evidence, Heartbeat, JoinState, LogStore, MemStore, Message, Phase, Presence,
 };
 use trireme_types::{Base, Seqno, Timestamp};
 
@@ -216,7 +216,7 @@ fn a_snapshot_waits_for_an_engine_for_some_minutes_at_most() {
                 base: Seqno(0),
                 seqno: Seqno(1),
                 primary: true,
-                whole: true,
+                evidence: Evidence::Everything,
                 data: None,
                 holds: Some(Seqno(1)),
                 founding: None,

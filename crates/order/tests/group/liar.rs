@@ -204,7 +204,8 @@ impl World {
                 Field::Index(index) => *index = status.last,
                 Field::Branch(branch) => *branch = HISTORY,
                 Field::Seqno(_) | Field::Number(_) | Field::Weight(_) | Field::Flag(_) | Field::Lineage(_) => {}
-                Field::Node(_) | Field::Data(_) | Field::Holds(_) | Field::Durability(_) | Field::Level(_) => {}
+                Field::Node(_) | Field::Data(_) | Field::Holds(_) | Field::Durability(_) => {}
+                Field::Level(_) | Field::Evidence(_) => {}
             }
         }
         let scene = self.scene();

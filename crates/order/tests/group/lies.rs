@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_order::{Append, Content, Envelope, Heartbeat, LogEnd, Message, Presence};
+use trireme_order::{Append, Content, Envelope, Evidence, Heartbeat, LogEnd, Message, Presence};
 use trireme_types::{
     Base, Durability, EntryHeader, EntryKind, Fork, Level, Lineage, LogIndex, Member, NodeId, ProposalNumber, Seqno,
     Session, Term, Uuid, Weight,
@@ -41,6 +41,7 @@ pub enum Field<'a> {
     Holds(&'a mut Option<Seqno>),
     Durability(&'a mut Durability),
     Level(&'a mut Level),
+    Evidence(&'a mut Evidence),
 }
 
 fn fields_of_header(h: &mut EntryHeader) -> Vec<Field<'_>> {
@@ -64,7 +65,7 @@ fn fields_of_presence(p: &mut Presence) -> Vec<Field<'_>> {
         Field::Seqno(&mut p.base),
         Field::Seqno(&mut p.seqno),
         Field::Flag(&mut p.primary),
-        Field::Flag(&mut p.whole),
+        Field::Evidence(&mut p.evidence),
         Field::Data(&mut p.data),
         Field::Holds(&mut p.holds),
         Field::Node(&mut p.sequencer),
@@ -180,6 +181,9 @@ pub fn change(choose: Choose<'_>, scene: &Scene, field: Field<'_>) {
         Field::Number(n) => *n = number(choose, *n),
         Field::Weight(weight) => weight.0 = [0, 1, 2, 255][choose(4) as usize],
         Field::Flag(flag) => *flag = !*flag,
+        Field::Evidence(evidence) => {
+            *evidence = [Evidence::Nothing, Evidence::Voters, Evidence::Everything][choose(3) as usize]
+        }
         Field::Branch(branch) => *branch = [scene.history, Uuid::NIL, Uuid([7; 16])][choose(3) as usize],
         Field::Lineage(lineage) => {
             *lineage = match choose(3) {
@@ -312,7 +316,7 @@ pub fn invented(scene: &Scene) -> Vec<Message> {
         base: Seqno::ZERO,
         seqno,
         primary: true,
-        whole: true,
+        evidence: Evidence::Everything,
         data: None,
         holds: Some(seqno),
         founding: None,

@@ -363,10 +363,10 @@ fn outdated(log: MemStore) -> MemStore {
     log
 }
 
-/// Three that lost power. The best log that is left is outdated, so its owner may not choose what is gone on with. Another one may, and entrusts it to
-/// that log. `apart`: that other one holds an entry at its end that was committed nowhere.
+/// Three that lost power. The best log that is left is outdated. The two others say that they lack no change of the voters, and give it their votes, so it
+/// names the newest ones. `apart`: that other one holds an entry at its end that was committed nowhere.
 #[test]
-fn an_outdated_log_is_gone_on_with_when_another_one_names_the_same_voters() {
+fn an_outdated_log_is_gone_on_with_when_the_others_lack_no_change_of_the_voters() {
     for apart in [false, true] {
         let mut net = Net::cluster(3);
         let orders = net.sequencer();
@@ -400,32 +400,6 @@ fn an_outdated_log_is_gone_on_with_when_another_one_names_the_same_voters() {
             assert_eq!(net.phase(n), Phase::Primary, "apart: {apart}, node {n}: {:?}", net.nodes[&n].events);
             assert!(net.bodies(n).contains(&"kept".to_string()), "apart: {apart}, node {n}");
         }
-    }
-}
-
-/// The best log names a newer change of the voters than the others do. They decide nothing by the voters of then.
-#[test]
-fn an_outdated_log_that_names_other_voters_waits_for_a_person() {
-    let mut net = Net::cluster(3);
-    net.propose(1, "before");
-    net.settle();
-    let copies: Vec<(u8, MemStore)> = (2..=3).map(|n| (n, net.copy_disk(n, true))).collect();
-    net.stop(3);
-    net.run(secs(5));
-    assert_eq!(voters(&net, 1), [1, 2]);
-    net.propose(1, "after");
-    net.settle();
-    let mut best = outdated(net.kill(1));
-    net.kill(2);
-    // It lost power before it heard that the change was committed.
-    let hard = HardState { voters_committed: LogIndex(1), ..best.hard_state() };
-    best.save_hard_state(hard).unwrap();
-    for (n, log) in [(1, best)].into_iter().chain(copies) {
-        net.restart(n, log, 2, Seqno(0));
-    }
-    net.run(secs(60));
-    for n in 1..=3 {
-        assert!(net.phase(n) != Phase::Primary && !net.forked(n), "node {n}: {:?}", net.nodes[&n].events);
     }
 }
 
@@ -541,7 +515,7 @@ fn decide_nothing_apart(net: &mut Net, nodes: &[u8], now_voters: &[u8], disks: V
 
 /// Node 1 outweighed all when it was copied. The copy has a better log than node 2, which was cut off before, and no newer voters.
 #[test]
-fn an_outdated_log_of_one_that_decided_alone_leaves_the_choice_to_nobody() {
+fn an_outdated_log_of_one_that_decided_alone_decides_nothing() {
     let mut net = one_that_outweighs(0);
     let copy = net.copy_disk(1, true);
     others_come(&mut net);
@@ -555,7 +529,7 @@ fn an_outdated_log_of_one_that_decided_alone_leaves_the_choice_to_nobody() {
 /// The same without a backup: the log lost its end by damage, and its marks say that a change of the voters is missing. Node 2 has more entries than
 /// that, of an older term.
 #[test]
-fn an_outdated_log_that_knows_of_newer_voters_leaves_the_choice_to_nobody() {
+fn an_outdated_log_that_knows_of_newer_voters_decides_nothing() {
     let mut net = one_that_outweighs(200);
     let end = net.nodes[&1].group.store().last();
     others_come(&mut net);
@@ -570,15 +544,18 @@ fn an_outdated_log_that_knows_of_newer_voters_leaves_the_choice_to_nobody() {
     decide_nothing_apart(&mut net, &[1, 2], &[3, 4], vec![(1, disk)]);
 }
 
-/// Node 3 was cut off before nodes 1 and 2 were copied. Both copies are put back and told, and meet node 3 only.
-#[test]
-fn two_outdated_logs_leave_the_choice_to_nobody() {
+/// Node 3 was cut off, and others took the place of all three since. The disks of nodes 1 and 2 are put back and told, and meet node 3 only.
+fn two_outdated_logs(first_is_older: bool) {
     let mut net = Net::cluster(3);
+    net.propose(1, "before the cut");
+    net.settle();
+    let older = net.copy_disk(1, true);
     net.isolate(3);
     net.run(secs(20));
     net.propose(1, "after the cut");
     net.settle();
-    let copies: Vec<MemStore> = (1..=2).map(|n| net.copy_disk(n, true)).collect();
+    let first = if first_is_older { older } else { net.copy_disk(1, true) };
+    let copies = [(1, first), (2, net.copy_disk(2, true))];
     net.cut = (1..=6).filter(|n| *n != 3).map(|n| (n.min(3), n.max(3))).collect();
     net.join(4);
     net.join(5);
@@ -592,9 +569,48 @@ fn two_outdated_logs_leave_the_choice_to_nobody() {
     assert_eq!(voters(&net, 4), [4, 5, 6]);
     net.propose(4, "of the newer voters");
     net.settle();
-    let disks: Vec<(u8, MemStore)> =
-        (1..=2).zip(copies).map(|(n, copy)| (n, net.put_back_and_tell(n, copy, tells_of_a_lack))).collect();
+    let tell = |(n, copy)| (n, net.put_back_and_tell(n, copy, tells_of_a_lack));
+    let disks: Vec<(u8, MemStore)> = copies.into_iter().map(tell).collect();
     decide_nothing_apart(&mut net, &[1, 2, 3], &[4, 5, 6], disks);
+}
+
+#[test]
+fn two_outdated_logs_decide_nothing() {
+    two_outdated_logs(false);
+}
+
+#[test]
+fn two_outdated_logs_of_different_age_decide_nothing() {
+    two_outdated_logs(true);
+}
+
+/// Node 2 acknowledged that node 4 votes in the place of node 3, and then lost its log. Node 1 did as well, and its disk is an older one. Node 3 is whole
+/// and heard of nothing.
+#[test]
+fn an_outdated_log_and_a_lost_one_decide_nothing() {
+    let mut net = Net::cluster(3);
+    net.propose(1, "before the cut");
+    net.settle();
+    net.isolate(3);
+    net.run(secs(20));
+    net.propose(1, "after the cut");
+    net.settle();
+    let copy = net.copy_disk(1, true);
+    net.cut = (1..=4).filter(|n| *n != 3).map(|n| (n.min(3), n.max(3))).collect();
+    net.join(4);
+    net.run(secs(20));
+    assert_eq!(voters(&net, 1), [1, 2, 4]);
+    net.propose(1, "of the newer voters");
+    net.settle();
+    net.kill(1);
+    let disk = net.put_back_and_tell(1, copy, tells_of_a_lack);
+    let lost = net.kill(2).hard_state();
+    net.kill(4);
+    let mut empty = MemStore::new();
+    empty.save_hard_state(lost).unwrap();
+    empty.set_suspect(Some(LogIndex::ZERO)).unwrap();
+    net.restart(2, empty, 2, Seqno(0));
+    decide_nothing_apart(&mut net, &[1, 2, 3], &[], vec![(1, disk)]);
 }
 
 /// As `a_log_without_its_end_is_suspect_before_a_fork_lowers_its_marks`, but the log was suspect before: it lost its end with its power, or by damage. It
