@@ -1,5 +1,6 @@
 //! The server that is not there.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use trireme_node::{Applied, EngineLog, Gtid, Handle, Level, Meta, RecvCtx, Server, ServerProcess, ServerView};
@@ -11,6 +12,8 @@ pub struct Nobody {
     pub log: Arc<Log>,
     /// The newest view.
     pub view: Mutex<Option<ServerView>>,
+    /// Goes with the process: a file that nobody keeps up to date would lie.
+    pub status_file: Option<PathBuf>,
 }
 
 impl Nobody {
@@ -60,6 +63,9 @@ impl Server for Nobody {
     }
     fn end(&self, reason: &str) {
         self.log(Level::Fatal, reason);
+        if let Some(file) = &self.status_file {
+            let _ = std::fs::remove_file(file);
+        }
         std::process::exit(1)
     }
     fn allowed(&self, _address: &str) -> bool {

@@ -96,7 +96,7 @@ fn arbitrate(plan: &Plan, log: &Arc<Log>) -> Result<String, String> {
     let (news, hear) = mpsc::channel();
     let signals = news.clone();
     ctrlc::set_handler(move || drop(signals.send(News::Stop))).map_err(|e| format!("cannot handle signals: {e}"))?;
-    let nobody = Arc::new(Nobody { log: log.clone(), view: Mutex::new(None) });
+    let nobody = Arc::new(Nobody { log: log.clone(), view: Mutex::new(None), status_file: plan.status_file.clone() });
     let args = InitArgs {
         node_name: plan.name.clone(),
         data_dir: plan.dir.display().to_string(),

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::address::Address;
 use crate::config::{self, Config};
@@ -35,9 +35,9 @@ pub struct Hosts {
     /// File whose first line is that account's password
     #[arg(long, value_name = "FILE")]
     password_file: Option<std::path::PathBuf>,
-    /// plain, jdbc, c, python, go, or all
+    /// For which connector
     #[arg(long, value_name = "FORMAT", default_value = "all")]
-    format: String,
+    format: Format,
     /// Schema in the connection strings
     #[arg(long, value_name = "NAME", default_value = "")]
     database: String,
@@ -45,16 +45,28 @@ pub struct Hosts {
     #[arg(long)]
     no_discover: bool,
     /// How long a server may take to answer
-    #[arg(long, value_name = "TIME", default_value = "2s")]
-    timeout: String,
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = |text: &str| config::time("timeout", text))]
+    timeout: Duration,
+}
+
+/// The way in which a connector wants to be told of servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Plain,
+    Jdbc,
+    C,
+    Python,
+    Go,
+    /// Each of them, with its name
+    All,
 }
 
 /// `trireme hosts`.
 pub fn run(asked: Hosts) -> ExitCode {
-    match find(&asked).and_then(|hosts| print(&asked, &hosts)) {
-        Ok(text) => {
+    match find(&asked) {
+        Ok(hosts) => {
             // A closed pipe is no error.
-            let _ = write!(std::io::stdout(), "{text}");
+            let _ = write!(std::io::stdout(), "{}", of_format(asked.format, &hosts, &asked.database));
             ExitCode::SUCCESS
         }
         Err(reason) => {
@@ -66,7 +78,6 @@ pub fn run(asked: Hosts) -> ExitCode {
 
 /// Host and port, the writer first.
 fn find(asked: &Hosts) -> Result<Vec<(String, u16)>, String> {
-    let limit = config::time("timeout", &asked.timeout)?;
     let config = Config::resolve(&Serve {
         nodes: asked.nodes.clone(),
         // Nobody listens; a configuration has a listener.
@@ -87,10 +98,9 @@ fn find(asked: &Hosts) -> Result<Vec<(String, u16)>, String> {
             }
         }
         let Some((id, address)) = open.pop_front() else { break };
-        let heard = runtime.block_on(look_once(&address, &config.user, &config.password, limit));
-        if let Heard::Refused(reason) | Heard::LoginDenied(reason) | Heard::Wrong(reason) | Heard::Full(reason) = &heard
-        {
-            eprintln!("trireme hosts: {address}: {reason}");
+        let heard = runtime.block_on(look_once(&address, &config.user, &config.password, asked.timeout));
+        if let Some(why) = why_not(&heard, asked.timeout) {
+            eprintln!("trireme hosts: {address}: {why}");
         }
         pool.handle_heard(id, heard, Instant::now());
     }
@@ -110,19 +120,18 @@ fn ordered(pool: &Pool) -> Vec<(String, u16)> {
     nodes.iter().filter_map(|node| tcp(&node.address)).collect()
 }
 
-fn print(asked: &Hosts, hosts: &[(String, u16)]) -> Result<String, String> {
-    let formats = ["plain", "jdbc", "c", "python", "go"];
-    if asked.format == "all" {
-        let part = |format: &&str| format!("# {format}\n{}\n", of_format(format, hosts, &asked.database));
-        return Ok(formats.iter().map(part).collect());
-    }
-    match formats.iter().find(|format| **format == asked.format) {
-        Some(format) => Ok(of_format(format, hosts, &asked.database)),
-        None => Err(format!("`{}` is no format: {}, all", asked.format, formats.join(", "))),
+/// The reason why nothing is known of a server. `None`: it answered.
+fn why_not(heard: &Heard, limit: Duration) -> Option<String> {
+    match heard {
+        Heard::Answer(_) | Heard::Watchdog(..) => None,
+        Heard::Late | Heard::TimedOut => Some(format!("no answer within {limit:?} (--timeout)")),
+        Heard::Refused(reason) | Heard::LoginDenied(reason) | Heard::Wrong(reason) | Heard::Full(reason) => {
+            Some(reason.clone())
+        }
     }
 }
 
-fn of_format(format: &str, hosts: &[(String, u16)], database: &str) -> String {
+fn of_format(format: Format, hosts: &[(String, u16)], database: &str) -> String {
     let pair = |(host, port): &(String, u16)| match host.contains(':') {
         true => format!("[{host}]:{port}"),
         false => format!("{host}:{port}"),
@@ -130,18 +139,25 @@ fn of_format(format: &str, hosts: &[(String, u16)], database: &str) -> String {
     let all: Vec<String> = hosts.iter().map(pair).collect();
     let readers = if all.len() > 1 { &all[1..] } else { &all[..] };
     match format {
-        "jdbc" => format!(
+        Format::Plain => all.iter().map(|one| format!("{one}\n")).collect(),
+        Format::Jdbc => format!(
             "jdbc:mariadb:sequential://{}/{database}\njdbc:mariadb:loadbalance://{}/{database}\n",
             all.join(","),
             readers.join(",")
         ),
-        "c" => format!("host={}\n", all.join(",")),
-        "python" => {
+        Format::C => format!("host={}\n", all.join(",")),
+        Format::Python => {
             let tuples: Vec<String> = hosts.iter().map(|(host, port)| format!("(\"{host}\", {port})")).collect();
             format!("HOSTS = [{}]\n", tuples.join(", "))
         }
-        "go" => all.iter().map(|one| format!("USER:PASSWORD@tcp({one})/{database}\n")).collect(),
-        _ => all.iter().map(|one| format!("{one}\n")).collect(),
+        Format::Go => all.iter().map(|one| format!("USER:PASSWORD@tcp({one})/{database}\n")).collect(),
+        Format::All => {
+            let named = Format::value_variants().iter().filter(|one| **one != Format::All);
+            let name = |one: &Format| one.to_possible_value().map(|value| value.get_name().to_owned());
+            named
+                .map(|one| format!("# {}\n{}\n", name(one).unwrap_or_default(), of_format(*one, hosts, database)))
+                .collect()
+        }
     }
 }
 
@@ -170,13 +186,23 @@ mod tests {
     #[test]
     fn formats() {
         let hosts = [("10.0.0.1".to_owned(), 3306), ("::1".to_owned(), 3307)];
-        assert_eq!(of_format("plain", &hosts, "d"), "10.0.0.1:3306\n[::1]:3307\n");
+        assert_eq!(of_format(Format::Plain, &hosts, "d"), "10.0.0.1:3306\n[::1]:3307\n");
         assert_eq!(
-            of_format("jdbc", &hosts, "d"),
+            of_format(Format::Jdbc, &hosts, "d"),
             "jdbc:mariadb:sequential://10.0.0.1:3306,[::1]:3307/d\njdbc:mariadb:loadbalance://[::1]:3307/d\n"
         );
-        assert_eq!(of_format("c", &hosts, "d"), "host=10.0.0.1:3306,[::1]:3307\n");
-        assert_eq!(of_format("python", &hosts, ""), "HOSTS = [(\"10.0.0.1\", 3306), (\"::1\", 3307)]\n");
-        assert_eq!(of_format("go", &hosts[..1], "d"), "USER:PASSWORD@tcp(10.0.0.1:3306)/d\n");
+        assert_eq!(of_format(Format::C, &hosts, "d"), "host=10.0.0.1:3306,[::1]:3307\n");
+        assert_eq!(of_format(Format::Python, &hosts, ""), "HOSTS = [(\"10.0.0.1\", 3306), (\"::1\", 3307)]\n");
+        assert_eq!(of_format(Format::Go, &hosts[..1], "d"), "USER:PASSWORD@tcp(10.0.0.1:3306)/d\n");
+        let all = of_format(Format::All, &hosts[..1], "d");
+        assert!(all.starts_with("# plain\n10.0.0.1:3306\n\n# jdbc\njdbc:"), "{all}");
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_has_a_reason() {
+        let why = |heard: Heard| why_not(&heard, Duration::from_secs(2));
+        assert_eq!(why(Heard::TimedOut).unwrap(), "no answer within 2s (--timeout)");
+        assert_eq!(why(Heard::Refused("gone".into())).unwrap(), "gone");
+        assert_eq!(why(Heard::Answer(synced("n2", false, 1))), None);
     }
 }
