@@ -12,6 +12,7 @@ pub struct MemStore {
     synced: LogIndex,
     suspect: Option<LogIndex>,
     outdated: bool,
+    damaged: bool,
     process: bool,
     generation: u64,
     checkpoints: Vec<Base>,
@@ -29,6 +30,16 @@ impl MemStore {
     fn needs_room(&self, operation: &str) -> Result<(), StoreError> {
         let (operation, path, said) = (operation.to_owned(), "memory".into(), "no space left".to_owned());
         if self.full { Err(StoreError::Disk { operation, path, cause: DiskFault::Full, said }) } else { Ok(()) }
+    }
+
+    /// Records behind `end` turn out to be unreadable.
+    pub fn damage(&mut self, end: LogIndex) {
+        let kept = end.0.saturating_sub(self.base.index.0) as usize;
+        self.entries.truncate(kept);
+        self.checkpoints.retain(|c| c.index <= end);
+        self.synced = self.synced.min(self.last());
+        self.suspect = Some(self.suspect.map_or(end, |before| before.min(end)));
+        self.damaged = true;
     }
 
     /// Everything written becomes durable; returns what to report to the group.
@@ -141,6 +152,7 @@ impl LogStore for MemStore {
     fn set_suspect(&mut self, after: Option<LogIndex>) -> Result<(), StoreError> {
         self.suspect = after;
         self.outdated &= after.is_some();
+        self.damaged &= after.is_some();
         Ok(())
     }
     fn is_outdated(&self) -> bool {
@@ -149,6 +161,9 @@ impl LogStore for MemStore {
     fn set_outdated(&mut self, outdated: bool) -> Result<(), StoreError> {
         self.outdated = outdated;
         Ok(())
+    }
+    fn is_damaged(&self) -> bool {
+        self.damaged
     }
     fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError> {
         self.process = durability == Durability::Process;

@@ -116,6 +116,8 @@ pub trait LogStore {
     fn is_outdated(&self) -> bool;
     /// Durable on return.
     fn set_outdated(&mut self, outdated: bool) -> Result<(), StoreError>;
+    /// Has it lost records that were on disk (rule 17), and is it not repaired since? Any kind of entry may be among them. Only a suspect log has.
+    fn is_damaged(&self) -> bool;
     /// The meaning of acknowledgements from here on: `Process` makes the log suspect after a loss of power. Durable on return.
     fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError>;
     /// Would the log like a checkpoint now (a segment was begun since the last one)?

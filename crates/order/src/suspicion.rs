@@ -295,8 +295,8 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Does the own log name the newest voters, as far as can be known, if all that it names promise it their votes? An outdated log may lack the change
-    /// behind the newest one that it holds. One of those who acknowledged that change is not outdated, unless the others are a majority alone. So that one
-    /// has the change in its log, and would refuse its vote to a log without it.
+    /// behind the newest one that it holds. One of those who acknowledged that change can have lost none, unless the others are a majority alone. So that
+    /// one has the change in its log, and would refuse its vote to a log without it.
     fn names_newest_voters(&self) -> bool {
         let says =
             |n: NodeId| self.peers.get(&n).and_then(|p| p.told()).is_some_and(|p| p.evidence >= Evidence::Voters);
@@ -308,7 +308,7 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn own_evidence(&self) -> Evidence {
         if self.is_whole() {
             Evidence::Everything
-        } else if self.own.store().is_outdated() {
+        } else if self.own.store().is_outdated() || self.own.store().is_damaged() || self.own.lacks_committed_voters() {
             Evidence::Nothing
         } else {
             Evidence::Voters

@@ -233,6 +233,9 @@ impl LogStore for Store {
     fn set_outdated(&mut self, outdated: bool) -> Result<(), StoreError> {
         each!(self, s => s.set_outdated(outdated))
     }
+    fn is_damaged(&self) -> bool {
+        each!(self, s => s.is_damaged())
+    }
     fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError> {
         each!(self, s => s.set_durability(durability))
     }

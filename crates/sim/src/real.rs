@@ -450,6 +450,9 @@ impl LogStore for RealStore {
     fn set_outdated(&mut self, outdated: bool) -> Result<(), StoreError> {
         self.log_mut().set_outdated(outdated)
     }
+    fn is_damaged(&self) -> bool {
+        self.log().is_damaged()
+    }
     fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError> {
         self.process = durability == Durability::Process;
         self.log_mut().set_durability(durability)

@@ -54,6 +54,7 @@ pub struct FastStore {
     hard: HardState,
     suspect: Option<LogIndex>,
     outdated: bool,
+    damaged: bool,
     process: bool,
     /// States within the log, by index; the base is not among them.
     checkpoints: BTreeMap<u64, Base>,
@@ -98,6 +99,7 @@ impl FastStore {
             hard: HardState::default(),
             suspect: None,
             outdated: false,
+            damaged: false,
             process: false,
             checkpoints: BTreeMap::new(),
             last_checkpoint: 0,
@@ -268,6 +270,7 @@ impl FastStore {
         (self.written, self.synced) = (end, end);
         if self.sabotage != Some(Sabotage::HoleTrusted) {
             self.suspect = Some(self.suspect.map_or(LogIndex(end), |s| s.min(LogIndex(end))));
+            self.damaged = true;
         }
     }
 
@@ -444,6 +447,7 @@ impl LogStore for FastStore {
         self.writing()?;
         self.suspect = after;
         self.outdated &= after.is_some();
+        self.damaged &= after.is_some();
         Ok(())
     }
     fn is_outdated(&self) -> bool {
@@ -453,6 +457,9 @@ impl LogStore for FastStore {
         self.writing()?;
         self.outdated = outdated;
         Ok(())
+    }
+    fn is_damaged(&self) -> bool {
+        self.damaged
     }
     fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError> {
         self.process = durability == Durability::Process;

@@ -1256,6 +1256,10 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
         self.save_meta(|m| m.outdated = outdated)
     }
 
+    fn is_damaged(&self) -> bool {
+        self.meta.meta().hole.is_some()
+    }
+
     /// Recovery judges an unclean stop by it.
     fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError> {
         let process = durability == Durability::Process;

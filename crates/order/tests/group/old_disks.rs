@@ -574,6 +574,36 @@ fn two_outdated_logs(first_is_older: bool) {
     decide_nothing_apart(&mut net, &[1, 2, 3], &[4, 5, 6], disks);
 }
 
+/// The same where node 2 lost the end of its log by damage, and with it the change, of which it had not heard that it is committed.
+#[test]
+fn an_outdated_log_and_a_damaged_one_decide_nothing() {
+    let mut net = Net::cluster(3);
+    net.propose(1, "before the cut");
+    net.settle();
+    net.isolate(3);
+    net.run(secs(20));
+    net.propose(1, "after the cut");
+    net.settle();
+    let copy = net.copy_disk(1, true);
+    let (end, hard) = (net.nodes[&2].group.store().last(), net.nodes[&2].group.store().hard_state());
+    net.cut = (1..=4).filter(|n| *n != 3).map(|n| (n.min(3), n.max(3))).collect();
+    net.join(4);
+    net.run(secs(20));
+    assert_eq!(voters(&net, 1), [1, 2, 4]);
+    net.propose(1, "of the newer voters");
+    net.settle();
+    net.kill(1);
+    let disk = net.put_back_and_tell(1, copy, tells_of_a_lack);
+    let mut damaged = net.kill(2);
+    net.kill(4);
+    // Not as good as the copy: it is not elected itself.
+    damaged.damage(end.prev());
+    let hard = HardState { voters_committed: hard.voters_committed, committed: hard.committed, ..damaged.hard_state() };
+    damaged.save_hard_state(hard).unwrap();
+    net.restart(2, damaged, 2, Seqno(0));
+    decide_nothing_apart(&mut net, &[1, 2, 3], &[], vec![(1, disk)]);
+}
+
 #[test]
 fn two_outdated_logs_decide_nothing() {
     two_outdated_logs(false);

@@ -385,6 +385,7 @@ fn segments_deleted_by_somebody_are_a_hole() {
     }
     let (log, report) = open(&dir);
     assert!(report.hole.is_some() && report.suspect == Some(LogIndex(0)) && log.last() == LogIndex(0), "{report:?}");
+    assert!(log.is_damaged());
 }
 
 #[test]
