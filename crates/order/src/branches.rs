@@ -124,8 +124,7 @@ impl<S: LogStore> Group<S> {
         {
             presence.holds = presence.holds.map(|held| held.max(fork.seqno.next()));
         }
-        let can_read = self.peers.get(&node).is_some_and(|p| p.levels.max >= Level::WAITS_FOR_ALL);
-        if presence.evidence == Evidence::Voters && !can_read {
+        if presence.evidence == Evidence::Voters && !self.peer_supports(node, Level::WAITS_FOR_ALL) {
             presence.evidence = Evidence::Nothing;
         }
         presence

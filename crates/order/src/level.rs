@@ -87,6 +87,11 @@ impl<S: LogStore> Group<S> {
         self.cfg.levels.max.min(self.cfg.level_hold.max(self.cfg.levels.min))
     }
 
+    /// Is a build at the other end of the link that supports `level`?
+    pub(crate) fn peer_supports(&self, node: NodeId, level: Level) -> bool {
+        self.peers.get(&node).is_some_and(|p| p.levels.max >= level)
+    }
+
     /// Up to which level this peer would go. `None`: it has not said.
     fn limit_of(&self, node: NodeId) -> Option<Level> {
         if node == self.me() {
@@ -227,7 +232,7 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn send_level_limit_to(&mut self, node: NodeId) {
-        if self.peers.get(&node).is_some_and(|p| p.levels.max > Level::FIRST) {
+        if self.peer_supports(node, Level::NAMED_TERMS) {
             let limit = self.own_limit();
             self.send(node, Message::LevelLimit { limit });
         }

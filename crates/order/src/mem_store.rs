@@ -33,13 +33,11 @@ impl MemStore {
     }
 
     /// Records behind `end` turn out to be unreadable.
-    pub fn damage(&mut self, end: LogIndex) {
-        let kept = end.0.saturating_sub(self.base.index.0) as usize;
-        self.entries.truncate(kept);
-        self.checkpoints.retain(|c| c.index <= end);
-        self.synced = self.synced.min(self.last());
+    pub fn damage(&mut self, end: LogIndex) -> Result<(), StoreError> {
+        self.truncate_after(end)?;
         self.suspect = Some(self.suspect.map_or(end, |before| before.min(end)));
         self.damaged = true;
+        Ok(())
     }
 
     /// Everything written becomes durable; returns what to report to the group.

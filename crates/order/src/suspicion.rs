@@ -178,13 +178,17 @@ impl<S: LogStore> Group<S> {
 
     /// The same of a peer's log, by its last word.
     pub(crate) fn says_whole(&self, node: NodeId) -> bool {
-        self.peers.get(&node).and_then(|p| p.told()).is_some_and(|p| p.is_whole())
+        self.evidence_of(node) == Evidence::Everything
+    }
+
+    /// Of what is a peer's log evidence, by its last word?
+    fn evidence_of(&self, node: NodeId) -> Evidence {
+        self.peers.get(&node).and_then(|p| p.told()).map_or(Evidence::Nothing, |p| p.evidence)
     }
 
     /// The same where it may be. A build without `WAITS_FOR_ALL` does not say when its log becomes whole.
     pub(crate) fn may_be_whole(&self, node: NodeId) -> bool {
-        let tells = self.peers.get(&node).is_some_and(|p| p.levels.max >= Level::WAITS_FOR_ALL);
-        self.says_whole(node) || !tells
+        self.says_whole(node) || !self.peer_supports(node, Level::WAITS_FOR_ALL)
     }
 
     pub(crate) fn mandate(&self, now: Timestamp, votes: &Votes) -> Option<Mandate> {
@@ -298,9 +302,7 @@ impl<S: LogStore> Group<S> {
     /// behind the newest one that it holds. One of those who acknowledged that change can have lost none, unless the others are a majority alone. So that
     /// one has the change in its log, and would refuse its vote to a log without it.
     fn names_newest_voters(&self) -> bool {
-        let says =
-            |n: NodeId| self.peers.get(&n).and_then(|p| p.told()).is_some_and(|p| p.evidence >= Evidence::Voters);
-        let shows = |n: NodeId| says(n) && self.kinship_of(n) == Some(Kinship::Same);
+        let shows = |n: NodeId| self.evidence_of(n) >= Evidence::Voters && self.kinship_of(n) == Some(Kinship::Same);
         !self.own.store().is_outdated() || self.is_evidence(shows)
     }
 
@@ -654,7 +656,7 @@ impl<S: LogStore> Group<S> {
         if let Some((term, index)) = self.acknowledged_by(node) {
             let branch = self.own.tail().branch();
             self.send(node, Content::Recall { index }.in_term(branch, term));
-            let knows = self.peers.get(&node).is_some_and(|p| p.levels.max > Level::FIRST);
+            let knows = self.peer_supports(node, Level::NAMED_TERMS);
             if let Some(LogEnd { term, index }) = self.voters_below(index).filter(|_| knows) {
                 self.send(node, Message::VotersHeard { branch, term, index });
             }

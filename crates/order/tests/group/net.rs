@@ -8,7 +8,9 @@ use bytes::Bytes;
 use trireme_order::{
     Config, Content, Delivery, Event, Group, JoinState, Limits, LogStore, MemStore, Message, Output, Phase, Timeouts,
 };
-use trireme_types::{Base, Durability, Incarnation, Level, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, Weight};
+use trireme_types::{
+    Base, Durability, HardState, Incarnation, Level, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, Weight,
+};
 
 pub use super::lies::UNIX_AT_ZERO;
 
@@ -463,4 +465,20 @@ pub fn is_heartbeat(m: &Message) -> bool {
 
 pub fn is_read_reply(m: &Message) -> bool {
     matches!(m.content(), Some(Content::ReadReply { .. }))
+}
+
+/// The log after a loss of power in mode `process`.
+pub fn without_end(mut store: MemStore, entries: u64) -> MemStore {
+    let end = LogIndex(store.last().0 - entries);
+    store.truncate_after(end).unwrap();
+    store.set_suspect(Some(end)).unwrap();
+    store
+}
+
+/// Nothing is left of this log but what its owner has promised.
+pub fn damaged_from_its_beginning(hard: HardState) -> MemStore {
+    let mut log = MemStore::new();
+    log.save_hard_state(hard).unwrap();
+    log.set_suspect(Some(LogIndex::ZERO)).unwrap();
+    log
 }

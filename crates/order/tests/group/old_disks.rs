@@ -325,18 +325,13 @@ fn all_voters_are_here_after_a_loss_of_power() {
             net.propose(orders, &i.to_string());
         }
         net.settle();
-        let without = |mut log: MemStore, entries: u64, after: Option<LogIndex>| {
-            let end = LogIndex(log.last().0 - entries);
-            log.truncate_after(end).unwrap();
-            log.set_suspect(Some(after.unwrap_or(end))).unwrap();
-            log
-        };
-        let log = without(net.kill(lost), 1, Some(before));
+        let mut log = without_end(net.kill(lost), 1);
+        log.set_suspect(Some(before)).unwrap();
         let log = net.put_back_and_tell(lost, log, tells_of_a_lack);
         let others: Vec<u8> = (1..=3).filter(|n| *n != lost).collect();
         let mut logs = vec![(lost, log)];
         for n in others {
-            let log = without(net.kill(n), 3, None);
+            let log = without_end(net.kill(n), 3);
             logs.push((n, log));
         }
         for (n, log) in logs {
@@ -349,22 +344,15 @@ fn all_voters_are_here_after_a_loss_of_power() {
     }
 }
 
-/// The log of a member that lost power in mode `process`, and so many entries with it.
-fn without_power(mut log: MemStore, lost: u64) -> MemStore {
-    log.truncate_after(LogIndex(log.last().0 - lost)).unwrap();
-    log.set_suspect(Some(LogIndex(1))).unwrap();
-    log
-}
-
-/// The same, and it took the place of a damaged one.
+/// Suspect, and it took the place of a damaged log.
 fn outdated(log: MemStore) -> MemStore {
-    let mut log = without_power(log, 0);
+    let mut log = without_end(log, 0);
     log.set_outdated(true).unwrap();
     log
 }
 
 /// Three that lost power. The best log that is left is outdated. The two others say that they lack no change of the voters, and give it their votes, so it
-/// names the newest ones. `apart`: that other one holds an entry at its end that was committed nowhere.
+/// names the newest ones. `apart`: the sequencer holds an entry at its end that was committed nowhere.
 #[test]
 fn an_outdated_log_is_gone_on_with_when_the_others_lack_no_change_of_the_voters() {
     for apart in [false, true] {
@@ -384,9 +372,9 @@ fn an_outdated_log_is_gone_on_with_when_the_others_lack_no_change_of_the_voters(
         net.settle();
         assert!(net.bodies(third).contains(&"kept".to_string()));
         let best_log = outdated(net.kill(best));
-        let former = without_power(net.kill(orders), u64::from(!apart));
+        let former = without_end(net.kill(orders), u64::from(!apart));
         let behind = net.nodes[&third].group.store().last().0 - before.0;
-        let third_log = without_power(net.kill(third), behind);
+        let third_log = without_end(net.kill(third), behind);
         if apart {
             let ends = |log: &MemStore| (log.term_at(log.last()), log.last());
             assert!(ends(&third_log) < ends(&former) && ends(&former) < ends(&best_log));
@@ -411,7 +399,7 @@ fn the_best_log_is_outdated_and_cannot_be_gone_on_with() {
     net.settle();
     let best = outdated(net.kill(1));
     for n in 2..=3 {
-        let log = without_power(net.kill(n), 1);
+        let log = without_end(net.kill(n), 1);
         net.restart(n, log, 2, Seqno(0));
     }
     let now = net.now;
@@ -439,7 +427,7 @@ fn the_best_log_is_outdated_and_begins_behind_the_others() {
         let mut best = outdated(net.kill(2));
         best.trim(LogIndex(best.last().0 - 5));
         assert!(best.base().index.0 > best.last().0 - 8, "{:?}", best.base().index);
-        let logs = [(1, without_power(net.kill(1), 15)), (3, without_power(net.kill(3), 20))];
+        let logs = [(1, without_end(net.kill(1), 15)), (3, without_end(net.kill(3), 20))];
         let spare = net.kill(4);
         for (n, log) in logs {
             net.restart(n, log, 2, Seqno(0));
@@ -536,27 +524,32 @@ fn an_outdated_log_that_knows_of_newer_voters_decides_nothing() {
     let mut log = net.kill(1);
     let change = log.hard_state().voters_committed;
     assert!(change > end && net.nodes[&2].group.store().last() >= change);
-    log.truncate_after(end).unwrap();
-    log.set_suspect(Some(LogIndex(1))).unwrap();
+    log.damage(end).unwrap();
     net.run(secs(10));
     let disk = net.put_back_and_tell(1, log, tells_of_a_lack);
     net.run(secs(10));
     decide_nothing_apart(&mut net, &[1, 2], &[3, 4], vec![(1, disk)]);
 }
 
-/// Node 3 was cut off, and others took the place of all three since. The disks of nodes 1 and 2 are put back and told, and meet node 3 only.
-fn two_outdated_logs(first_is_older: bool) {
+/// Node 3 is cut off, for good, and the other two go on. `before`: what is done before that.
+fn one_is_cut_off<T>(before: impl FnOnce(&Net) -> T) -> (Net, T) {
     let mut net = Net::cluster(3);
     net.propose(1, "before the cut");
     net.settle();
-    let older = net.copy_disk(1, true);
+    let found = before(&net);
     net.isolate(3);
     net.run(secs(20));
     net.propose(1, "after the cut");
     net.settle();
+    net.cut = (1..=6).filter(|n| *n != 3).map(|n| (n.min(3), n.max(3))).collect();
+    (net, found)
+}
+
+/// Others took the place of all three since. The disks of nodes 1 and 2 are put back and told, and meet node 3 only.
+fn two_outdated_logs(first_is_older: bool) {
+    let (mut net, older) = one_is_cut_off(|net| net.copy_disk(1, true));
     let first = if first_is_older { older } else { net.copy_disk(1, true) };
     let copies = [(1, first), (2, net.copy_disk(2, true))];
-    net.cut = (1..=6).filter(|n| *n != 3).map(|n| (n.min(3), n.max(3))).collect();
     net.join(4);
     net.join(5);
     net.run(secs(20));
@@ -574,36 +567,6 @@ fn two_outdated_logs(first_is_older: bool) {
     decide_nothing_apart(&mut net, &[1, 2, 3], &[4, 5, 6], disks);
 }
 
-/// The same where node 2 lost the end of its log by damage, and with it the change, of which it had not heard that it is committed.
-#[test]
-fn an_outdated_log_and_a_damaged_one_decide_nothing() {
-    let mut net = Net::cluster(3);
-    net.propose(1, "before the cut");
-    net.settle();
-    net.isolate(3);
-    net.run(secs(20));
-    net.propose(1, "after the cut");
-    net.settle();
-    let copy = net.copy_disk(1, true);
-    let (end, hard) = (net.nodes[&2].group.store().last(), net.nodes[&2].group.store().hard_state());
-    net.cut = (1..=4).filter(|n| *n != 3).map(|n| (n.min(3), n.max(3))).collect();
-    net.join(4);
-    net.run(secs(20));
-    assert_eq!(voters(&net, 1), [1, 2, 4]);
-    net.propose(1, "of the newer voters");
-    net.settle();
-    net.kill(1);
-    let disk = net.put_back_and_tell(1, copy, tells_of_a_lack);
-    let mut damaged = net.kill(2);
-    net.kill(4);
-    // Not as good as the copy: it is not elected itself.
-    damaged.damage(end.prev());
-    let hard = HardState { voters_committed: hard.voters_committed, committed: hard.committed, ..damaged.hard_state() };
-    damaged.save_hard_state(hard).unwrap();
-    net.restart(2, damaged, 2, Seqno(0));
-    decide_nothing_apart(&mut net, &[1, 2, 3], &[], vec![(1, disk)]);
-}
-
 #[test]
 fn two_outdated_logs_decide_nothing() {
     two_outdated_logs(false);
@@ -614,19 +577,11 @@ fn two_outdated_logs_of_different_age_decide_nothing() {
     two_outdated_logs(true);
 }
 
-/// Node 2 acknowledged that node 4 votes in the place of node 3, and then lost its log. Node 1 did as well, and its disk is an older one. Node 3 is whole
-/// and heard of nothing.
-#[test]
-fn an_outdated_log_and_a_lost_one_decide_nothing() {
-    let mut net = Net::cluster(3);
-    net.propose(1, "before the cut");
-    net.settle();
-    net.isolate(3);
-    net.run(secs(20));
-    net.propose(1, "after the cut");
-    net.settle();
-    let copy = net.copy_disk(1, true);
-    net.cut = (1..=4).filter(|n| *n != 3).map(|n| (n.min(3), n.max(3))).collect();
+/// Node 4 votes in the place of node 3 since, which node 3 has not heard. Nodes 1 and 2 acknowledged that. The disk of node 1 is an older one, and node 4
+/// is away. `of_second`: what becomes of the disk of node 2, which is given as it was before that change, and as it is.
+fn an_outdated_log_beside(of_second: impl FnOnce(&MemStore, MemStore) -> MemStore) {
+    let (mut net, ()) = one_is_cut_off(|_| ());
+    let (copy, second) = (net.copy_disk(1, true), net.copy_disk(2, false));
     net.join(4);
     net.run(secs(20));
     assert_eq!(voters(&net, 1), [1, 2, 4]);
@@ -634,13 +589,27 @@ fn an_outdated_log_and_a_lost_one_decide_nothing() {
     net.settle();
     net.kill(1);
     let disk = net.put_back_and_tell(1, copy, tells_of_a_lack);
-    let lost = net.kill(2).hard_state();
+    let second = of_second(&second, net.kill(2));
     net.kill(4);
-    let mut empty = MemStore::new();
-    empty.save_hard_state(lost).unwrap();
-    empty.set_suspect(Some(LogIndex::ZERO)).unwrap();
-    net.restart(2, empty, 2, Seqno(0));
+    net.restart(2, second, 2, Seqno(0));
     decide_nothing_apart(&mut net, &[1, 2, 3], &[], vec![(1, disk)]);
+}
+
+#[test]
+fn an_outdated_log_and_a_lost_one_decide_nothing() {
+    an_outdated_log_beside(|_, log| damaged_from_its_beginning(log.hard_state()));
+}
+
+/// It lost its end, and with that the change, of which it had not heard that it is committed.
+#[test]
+fn an_outdated_log_and_a_damaged_one_decide_nothing() {
+    an_outdated_log_beside(|then, mut log| {
+        // Not as good as the disk of node 1: it is not elected itself.
+        log.damage(then.last().prev()).unwrap();
+        let HardState { voters_committed, committed, .. } = then.hard_state();
+        log.save_hard_state(HardState { voters_committed, committed, ..log.hard_state() }).unwrap();
+        log
+    });
 }
 
 /// As `a_log_without_its_end_is_suspect_before_a_fork_lowers_its_marks`, but the log was suspect before: it lost its end with its power, or by damage. It

@@ -12,14 +12,6 @@ use trireme_types::{
 
 use crate::net::*;
 
-/// The log after a loss of power in mode `process`.
-fn without_end(mut store: MemStore, entries: u64) -> MemStore {
-    let end = LogIndex(store.last().0 - entries);
-    store.truncate_after(end).unwrap();
-    store.set_suspect(Some(end)).unwrap();
-    store
-}
-
 fn other(than: &[u8]) -> u8 {
     (1..=3).find(|n| !than.contains(n)).unwrap()
 }
@@ -726,14 +718,6 @@ fn a_voter_that_lost_the_fork_promises_to_those_who_have_it_and_follows_again() 
         assert_eq!(net.nodes[&n].group.store().suspect(), None, "node {n} has been repaired");
         assert_eq!(net.nodes[&n].group.status().voters.voters.len(), 2, "it never lost its vote");
     }
-}
-
-/// Nothing is left of this log but what its owner has promised.
-fn damaged_from_its_beginning(hard: HardState) -> MemStore {
-    let mut log = MemStore::new();
-    log.save_hard_state(hard).unwrap();
-    log.set_suspect(Some(LogIndex::ZERO)).unwrap();
-    log
 }
 
 /// A group of `size` that is started again, but for the third one, whose log is given. The second one's log is damaged from its beginning on.
