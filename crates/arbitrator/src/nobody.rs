@@ -7,12 +7,13 @@ use trireme_node::{Applied, EngineLog, Gtid, Handle, Level, Meta, RecvCtx, Serve
 use trireme_types::{Seqno, Uuid};
 
 use crate::log::Log;
+use crate::status;
 
 pub struct Nobody {
     pub log: Arc<Log>,
     /// The newest view.
     pub view: Mutex<Option<ServerView>>,
-    /// Goes with the process: a file that nobody keeps up to date would lie.
+    /// Goes with the process.
     pub status_file: Option<PathBuf>,
 }
 
@@ -64,7 +65,7 @@ impl Server for Nobody {
     fn end(&self, reason: &str) {
         self.log(Level::Fatal, reason);
         if let Some(file) = &self.status_file {
-            let _ = std::fs::remove_file(file);
+            status::remove(file);
         }
         std::process::exit(1)
     }

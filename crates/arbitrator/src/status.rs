@@ -33,10 +33,14 @@ impl StatusFile {
 }
 
 impl Drop for StatusFile {
-    /// A file that nobody keeps up to date would lie.
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        remove(&self.path);
     }
+}
+
+/// A file that nobody keeps up to date would lie.
+pub fn remove(path: &Path) {
+    let _ = fs::remove_file(path);
 }
 
 fn report(node: &Node, nobody: &Nobody) -> Value {
