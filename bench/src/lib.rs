@@ -34,6 +34,7 @@ use args::{Command, Disks, Measure};
 use environment::Environment;
 use field::Context;
 use plan::{Experiment, Settings};
+pub use report::OTHERS_MOST;
 use runner::Plan;
 use std::ffi::OsString;
 use std::net::TcpListener;

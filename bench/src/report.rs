@@ -25,7 +25,7 @@ use tables::{Column, Words};
 /// The system that a group's numbers are put in relation to, beside Galera.
 const ALONE: System = System::Plain;
 /// Percent of the machine's processor time from which on the work of others is marked.
-const OTHERS_MOST: f64 = 10.0;
+pub const OTHERS_MOST: f64 = 10.0;
 /// Columns that are higher than this have a figure of their own.
 const UNITS_MOST: f64 = 8.0;
 

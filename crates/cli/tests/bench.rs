@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use trireme_bench::OTHERS_MOST;
 
 const BASE_PORT: u16 = 23_400;
 
@@ -201,9 +202,6 @@ const MAIN: [(&str, &[&str]); 8] = [
     ),
     ("provider", &["commits_per_s", "p50_us", "cpu_us_per_commit"]),
 ];
-
-/// Per cent of the processor that others took, from which on the report marks it.
-const OTHERS_MOST: f64 = 10.0;
 
 fn look_at(out: &Path, text: &str) {
     let records: Vec<Value> =
