@@ -16,6 +16,7 @@
 
 use std::num::NonZero;
 
+use smallvec::{SmallVec, smallvec};
 use stateright::{Checker, HasDiscoveries, Model, Property, Representative};
 
 pub mod runs;
@@ -69,6 +70,9 @@ pub struct Entry {
     pub kind: Kind,
 }
 
+/// The entries of a log. States are copied by the million, so what is within the bounds of `runs.rs` needs no memory of its own.
+pub type Log = SmallVec<[Entry; 5]>;
+
 /// Lengths, not indexes: `log[..commit]` is committed.
 pub type Len = usize;
 
@@ -87,7 +91,7 @@ pub struct Member {
     pub term: u8,
     pub voted: Option<Node>,
     /// Everything written. A loss of power may take what is not synced.
-    pub log: Vec<Entry>,
+    pub log: Log,
     pub synced: Len,
     /// The log may lack entries that this member acknowledged.
     pub suspect: bool,
@@ -127,10 +131,10 @@ impl Member {
     }
 
     /// The sets of voters whose majorities decide.
-    fn deciding(&self, rules: &Rules) -> Vec<Set> {
+    fn deciding(&self, rules: &Rules) -> SmallVec<[Set; 2]> {
         let (set, at, before) = self.voters();
         let settled = rules.broken == Some(Mutant::NewVotersAlone) || at <= self.commit.max(self.mark);
-        if settled || before.0 == 0 { vec![set] } else { vec![set, before] }
+        if settled || before.0 == 0 { smallvec![set] } else { smallvec![set, before] }
     }
 
     fn majority(&self, rules: &Rules, holds: impl Fn(Node) -> bool) -> bool {
@@ -226,6 +230,8 @@ pub enum Mutant {
     RepairedAtOnce,
     /// An entry of an older term counts as committed when a majority holds it.
     OlderTermCommits,
+    /// One member alone decides on a branch, whoever could elect another sequencer on the old one.
+    ForkedAlone,
 }
 
 /// Bounds and rules of a run.
@@ -254,9 +260,9 @@ pub struct Rules {
 pub struct State {
     pub members: [Member; NODES],
     /// The entries that were committed anywhere, and so may have been acknowledged to a client.
-    pub done: Vec<Entry>,
+    pub done: Log,
     /// The term in which each of these was.
-    pub done_in: Vec<u8>,
+    pub done_in: SmallVec<[u8; 5]>,
     pub forks: u8,
     pub restarts: u8,
     pub power_losses: u8,
@@ -278,7 +284,7 @@ impl Representative for State {
         let mut place = [0; NODES];
         order.iter().enumerate().for_each(|(at, node)| place[*node] = at);
         let set = |set: Set| Set(set.members().map(|n| 1 << place[n]).sum());
-        let log = |log: &[Entry]| -> Vec<Entry> {
+        let log = |log: &[Entry]| -> Log {
             let entry = |e: &Entry| match e.kind {
                 Kind::Voters(voters) => Entry { kind: Kind::Voters(set(voters)), ..*e },
                 Kind::Term | Kind::Data => *e,
@@ -320,6 +326,8 @@ pub enum Action {
     /// And so much of the log is left.
     LosePower(Node, Len),
     Damage(Node, Len),
+    /// Of a branch of which too many of its voters have not heard.
+    GiveUp(Node),
 }
 
 /// How one log relates to another.
@@ -332,7 +340,7 @@ enum Kinship {
 }
 
 /// The forks of a log: index and branch.
-fn lineage(log: &[Entry]) -> Vec<(Len, u8)> {
+fn lineage(log: &[Entry]) -> SmallVec<[(Len, u8); 2]> {
     (1..log.len()).filter(|at| log[*at].branch != log[at - 1].branch).map(|at| (at, log[at].branch)).collect()
 }
 
@@ -398,6 +406,12 @@ impl Rules {
             .max_by_key(|n| state.members[*n].last())
             .filter(|_| !votes_in_all(owner))
             .unwrap_or(owner);
+        // These could elect another sequencer by evidence, if they knew more of a change of voters, or less. So they take part.
+        let rivals = deciding.iter().copied().find(|set| !set.majority(|n| votes[n] != Some(true)));
+        let voters = match rivals {
+            Some(set) if self.broken != Some(Mutant::ForkedAlone) => set,
+            Some(_) | None => Set::alone(voter),
+        };
         // All that vote were to be asked: also those of voters that were committed and of whom this log does not know.
         let newest =
             state.done.iter().rev().find_map(|e| if let Kind::Voters(set) = e.kind { Some(set) } else { None });
@@ -409,19 +423,19 @@ impl Rules {
         let kept = common(&state.members[owner].log, &state.done);
         state.done.truncate(kept);
         state.done_in.truncate(kept);
-        self.become_sequencer(state, owner, Some(voter));
+        self.become_sequencer(state, owner, Some(voters));
         Some(())
     }
 
-    fn become_sequencer(&self, state: &mut State, node: Node, fork: Option<Node>) {
+    fn become_sequencer(&self, state: &mut State, node: Node, fork: Option<Set>) {
         let me = &mut state.members[node];
         me.role = Role::Sequencer([0; NODES]);
         me.follows = Some(node);
         me.repair = None;
-        if let Some(voter) = fork {
+        if let Some(voters) = fork {
             state.forks += 1;
             me.lower_marks(self);
-            me.log.push(Entry { branch: state.forks, term: me.term, kind: Kind::Voters(Set::alone(voter)) });
+            me.log.push(Entry { branch: state.forks, term: me.term, kind: Kind::Voters(voters) });
         }
         let branch = me.branch();
         me.log.push(Entry { branch, term: me.term, kind: Kind::Term });
@@ -520,7 +534,7 @@ impl Rules {
             state.fault = Some("two histories");
         }
         if state.done.len() < to {
-            state.done = me.log[..to].to_vec();
+            state.done = Log::from_slice(&me.log[..to]);
             state.done_in.resize(to, me.term);
         }
         let me = &mut state.members[node];
@@ -612,6 +626,21 @@ impl Rules {
         self.acknowledge(state, node);
     }
 
+    /// Those of the branch's voters that have not heard of it keep the others from committing anything there.
+    fn give_up(&self, state: &mut State, node: Node) -> Option<()> {
+        let me = &state.members[node];
+        let (set, at, _) = me.voters();
+        let begun = at > 1 && me.log[at - 2].branch != me.log[at - 1].branch && at > me.commit;
+        let unheard = |n: Node| n != node && matches!(kinship(&state.members[n].log, &me.log), Kinship::Ancestor(_));
+        if !begun || me.follows.is_some() || set.majority(|n| !unheard(n)) {
+            return None;
+        }
+        let me = &mut state.members[node];
+        me.truncate(at - 1);
+        me.suspect = true;
+        Some(())
+    }
+
     fn lose_power(&self, state: &mut State, node: Node, left: Len) -> Option<()> {
         let me = &mut state.members[node];
         if state.power_losses == self.power_losses || left < me.synced || left > me.log.len() {
@@ -645,7 +674,7 @@ impl Model for Rules {
     fn init_states(&self) -> Vec<State> {
         let voters = Entry { branch: 0, term: 0, kind: Kind::Voters(self.first_voters) };
         let first = Entry { branch: 0, term: 1, kind: Kind::Term };
-        let log = if self.begun { vec![voters, first] } else { vec![voters] };
+        let log: Log = if self.begun { smallvec![voters, first] } else { smallvec![voters] };
         let member = |node: Node| Member {
             term: u8::from(self.begun),
             voted: self.begun.then_some(0),
@@ -664,7 +693,7 @@ impl Model for Rules {
         vec![State {
             members,
             done,
-            done_in: if self.begun { vec![0, 1] } else { vec![0] },
+            done_in: if self.begun { smallvec![0, 1] } else { smallvec![0] },
             forks: 0,
             restarts: 0,
             power_losses: 0,
@@ -681,15 +710,23 @@ impl Model for Rules {
         }
         for node in 0..NODES {
             let me = &state.members[node];
-            actions.extend([Action::Stand(node), Action::TakeOffice(node), Action::Commit(node)]);
+            let others = (0..NODES).filter(|n| *n != node);
+            match me.role {
+                Role::Follower => actions.extend([Action::Stand(node), Action::GiveUp(node)]),
+                Role::Candidate(votes) => {
+                    actions.extend([Action::Stand(node), Action::TakeOffice(node)]);
+                    actions.extend(others.filter(|n| votes[*n].is_none()).map(|voter| Action::Vote(voter, node)));
+                }
+                Role::Sequencer(_) => actions.extend(others.map(|peer| Action::Replicate(node, peer))),
+            }
+            if me.follows.is_some() {
+                actions.push(Action::Commit(node));
+            }
             if self.may_append(me) {
                 actions.push(Action::Write(node));
             }
             if me.synced < me.log.len() {
                 actions.push(Action::Sync(node));
-            }
-            for other in (0..NODES).filter(|n| *n != node) {
-                actions.extend([Action::Vote(node, other), Action::Replicate(node, other)]);
             }
             if state.voter_changes < self.voter_changes {
                 actions.extend((1..=Set::ALL.0).map(|set| Action::ChangeVoters(node, Set(set))));
@@ -735,8 +772,44 @@ impl Model for Rules {
             }
             Action::LosePower(node, left) => self.lose_power(&mut state, node, left)?,
             Action::Damage(node, left) => self.damage(&mut state, node, left)?,
+            Action::GiveUp(node) => self.give_up(&mut state, node)?,
         }
         Some(state)
+    }
+}
+
+/// The result of the exploration of one run.
+pub struct Found {
+    /// Different states that were reached.
+    pub states: usize,
+    /// The first promise that was broken; none when all states within the bounds were seen.
+    pub broken: Option<Broken>,
+}
+
+pub struct Broken {
+    pub promise: String,
+    /// From the beginning. Members may change places after each, so a number names one only within a step.
+    pub steps: Vec<Action>,
+}
+
+/// The rules once more, with one state for all that differ in the members' places only.
+#[derive(Clone)]
+struct Placeless(Rules);
+
+impl Model for Placeless {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        self.0.init_states().iter().map(State::representative).collect()
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        self.0.actions(state, actions);
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        Some(self.0.next_state(last, action)?.representative())
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
@@ -757,25 +830,26 @@ impl Model for Rules {
     }
 }
 
-/// The result of the exploration of one run.
-pub struct Found {
-    /// Different states that were reached.
-    pub states: usize,
-    /// The first promise that was broken; none when all states within the bounds were seen.
-    pub broken: Option<Broken>,
-}
-
-pub struct Broken {
-    pub promise: String,
-    /// From the beginning.
-    pub steps: Vec<Action>,
+/// How to go through the schedules.
+#[derive(Clone, Copy)]
+pub enum Search {
+    /// The short ones first. The states that are still to be gone on from are kept: gigabytes in large bounds.
+    Broad,
+    /// Each to its end. The steps to each state are kept and copied, which takes twice the time.
+    Deep,
 }
 
 /// Goes through all schedules within the bounds, or up to the first broken promise. Uses all processors.
-pub fn explore(rules: Rules) -> Found {
+pub fn explore(rules: Rules, search: Search) -> Found {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let checker =
-        rules.checker().threads(threads).symmetry().finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join();
+    let checker = Placeless(rules).checker().threads(threads).finish_when(HasDiscoveries::AnyFailures);
+    match search {
+        Search::Broad => found(&checker.spawn_bfs().join()),
+        Search::Deep => found(&checker.spawn_dfs().join()),
+    }
+}
+
+fn found(checker: &impl Checker<Placeless>) -> Found {
     let broken = checker.discoveries().into_iter().next().map(|(name, path)| Broken {
         promise: path.last_state().fault.unwrap_or(name).to_string(),
         steps: path.into_actions(),
@@ -790,7 +864,7 @@ mod tests {
     #[test]
     fn no_schedule_breaks_a_promise() {
         for (name, rules) in runs::small() {
-            let found = explore(rules);
+            let found = explore(rules, Search::Broad);
             assert!(found.states > 1000, "{name}: {} states are no exploration", found.states);
             assert!(found.broken.is_none(), "{name}: {}", found.broken.unwrap().promise);
         }
@@ -799,7 +873,7 @@ mod tests {
     #[test]
     fn every_broken_rule_is_found() {
         for (name, rules) in runs::mutants() {
-            assert!(explore(rules).broken.is_some(), "{name}: not found");
+            assert!(explore(rules, Search::Broad).broken.is_some(), "{name}: not found");
         }
     }
 
@@ -823,7 +897,7 @@ mod tests {
             }
             false
         };
-        let [_, (_, forks), (_, voters), _, (_, both)] = runs::small().try_into().unwrap();
+        let [_, (_, forks), (_, voters), _, (_, both), _] = runs::small().try_into().unwrap();
         assert!(reached(forks, |s| s.done.iter().any(|e| e.branch > 0 && e.kind == Kind::Term)));
         // Behind the first entry, and not by a fork.
         fn changed(log: &[Entry]) -> bool {

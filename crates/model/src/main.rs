@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use trireme_model::{explore, runs};
+use trireme_model::{Search, explore, runs};
 
 fn main() -> ExitCode {
     let large = match std::env::args().nth(1).as_deref() {
@@ -15,8 +15,10 @@ fn main() -> ExitCode {
         }
     };
     let mut sound = true;
-    for (name, rules) in runs::small().into_iter().chain(if large { runs::large() } else { Vec::new() }) {
-        let found = explore(rules);
+    let small = runs::small().into_iter().map(|run| (run, Search::Broad));
+    let large = if large { runs::large() } else { Vec::new() }.into_iter().map(|run| (run, Search::Deep));
+    for ((name, rules), search) in small.chain(large) {
+        let found = explore(rules, search);
         println!("{name}: {} states, {}", found.states, found.broken.as_ref().map_or("nothing broken", |b| &b.promise));
         for step in found.broken.iter().flat_map(|b| &b.steps) {
             println!("    {step:?}");
@@ -24,7 +26,7 @@ fn main() -> ExitCode {
         sound &= found.broken.is_none();
     }
     for (name, rules) in runs::mutants() {
-        let found = explore(rules);
+        let found = explore(rules, Search::Broad);
         let verdict = found.broken.as_ref().map_or("NOT FOUND".into(), |b| format!("found in {} steps", b.steps.len()));
         println!("broken rule, {name}: {} states, {verdict}", found.states);
         sound &= found.broken.is_some();

@@ -23,6 +23,13 @@ const NOTHING: Rules = Rules {
 /// Two voters and a member without a vote.
 const TWO: Set = Set(0b011);
 
+/// One voter and two members without a vote.
+const ONE: Set = Set(0b001);
+
+fn shared() -> Rules {
+    Rules { first_voters: ONE, terms: 3, voter_changes: 1, power_losses: 1, forks: 1, ..NOTHING }
+}
+
 /// Seconds each.
 pub fn small() -> Vec<Run> {
     let disk = Rules { synced_acks: true, ..NOTHING };
@@ -38,6 +45,7 @@ pub fn small() -> Vec<Run> {
             "a change of voters, two losses of power and a fork, mode process",
             Rules { voter_changes: 1, power_losses: 2, forks: 1, ..NOTHING },
         ),
+        ("a founder that has shared its vote loses its power, mode process", shared()),
     ]
 }
 
@@ -80,5 +88,6 @@ pub fn mutants() -> Vec<Run> {
         ("new voters decide alone", broken(Mutant::NewVotersAlone, Rules { log: 4, voter_changes: 1, ..disk.clone() })),
         ("the longest log is the best", broken(Mutant::LongestLog, Rules { terms: 3, log: 4, ..disk.clone() })),
         ("an older term's entry commits", broken(Mutant::OlderTermCommits, Rules { terms: 4, ..disk })),
+        ("a branch is one member's", broken(Mutant::ForkedAlone, shared())),
     ]
 }
