@@ -553,6 +553,10 @@ impl<S: Storage> WriteSetLog<S> {
         if self.suspect().is_none() {
             self.set_suspect(Some(self.last()))?;
         }
+        // Changes of the voters are synced before they are acknowledged: a disk that lost what was synced may have lost one.
+        if self.last() < failed.synced {
+            self.set_outdated(true)?;
+        }
         Ok(Some(IndexRange { from: self.last().next(), to: acknowledged }))
     }
 

@@ -87,6 +87,20 @@ fn marks_are_kept_by_the_process_where_the_disk_forgot_them() {
     assert!(again.is_outdated());
 }
 
+/// The disk comes back without entries that it had synced: a change of the voters may be among them.
+#[test]
+fn a_disk_that_lost_what_was_synced_may_lack_voters() {
+    for left in [4, 5] {
+        let mut log = failed(&SimDisk::new(1));
+        log.let_go();
+        let (mut again, _) = open(&SimDisk::new(2));
+        again.reset(log.base().clone()).unwrap();
+        again.append(&(1..=left).map(|index| entry(index, 1, 1000)).collect::<Vec<_>>()).unwrap();
+        assert!(again.succeed(&log).unwrap().is_some());
+        assert_eq!((again.suspect(), again.is_outdated()), (Some(LogIndex(left)), left < 5));
+    }
+}
+
 /// The limit: a disk that takes nothing any more takes no note either. Then nothing on it tells the next process, and the peers have to:
 /// they have seen what was acknowledged (rule 12).
 #[test]
