@@ -4,7 +4,7 @@ use std::fmt;
 
 use trireme_order::{LogStore, Phase};
 use trireme_replicator::Replicator;
-use trireme_types::{Base, Kinship, LogIndex};
+use trireme_types::{Base, Fork, Kinship, LogIndex};
 
 use crate::check::{Reach, Share};
 use crate::cluster::{Cluster, Event, Process, Slot};
@@ -302,8 +302,8 @@ impl Cluster {
         here().any(refuses).then(|| here().collect())
     }
 
-    /// The data that are left end before the best log of the latest branch begins; and all logs of it may lack what they acknowledged, or the
-    /// branch was begun in that doubt, without these data. The servers that have them. The commits behind them are lost, so a person has to say that
+    /// The data that are left end before the best log of the latest branch begins, or their owner was given what that branch leaves out; and all logs of
+    /// it may lack what they acknowledged, or the branch was begun in that doubt, without these data. The servers that have them. The commits behind them are lost, so a person has to say that
     /// the cluster goes on from there (rule 10).
     fn only_a_person_can_go_on_from(&self) -> Option<Vec<usize>> {
         let servers = || self.servers_left();
@@ -312,13 +312,17 @@ impl Cluster {
         let goes_on = |owner: usize| self.slots[owner].goes_on_from_data();
         let holds =
             |owner: usize, base: &Base| goes_on(owner) && self.store(owner).term_at(base.index) == Some(base.term);
+        let went_on =
+            |owner: usize, fork: &Fork| self.slots[owner].process.as_ref().is_some_and(|p| p.last_index >= fork.index);
         // By the data, or the log beside them.
         let meets = |owner: usize, base: &Base| {
             let data = self.slots[owner].db.now.position;
             match lineage_of(self.store(owner)).kinship(&latest) {
                 Kinship::Same => base.seqno.0 <= data || holds(owner, base),
                 Kinship::Descendant(fork) => {
-                    data <= fork.seqno.0 && (base.seqno.0 <= data || base.index < fork.index && holds(owner, base))
+                    data <= fork.seqno.0
+                        && (base.seqno.0 <= data || base.index < fork.index && holds(owner, base))
+                        && !went_on(owner, &fork)
                 }
                 Kinship::Ancestor | Kinship::Sibling => false,
             }
