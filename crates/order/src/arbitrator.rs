@@ -294,8 +294,8 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    /// A branch begun here for the vote of a server that has not got it was never more than an intention: its only voter is still on the
-    /// old one, and this log goes back there. It is no evidence then: it may have followed such a branch instead of making it, and taken off
+    /// A branch of which so many of its voters have not heard that the others cannot commit anything there was never more than an intention: those are still
+    /// on the old one, and this log goes back there. It is no evidence then: it may have followed such a branch instead of making it, and taken off
     /// what it had acknowledged before.
     pub(crate) fn give_up_unheard_branch(&mut self, now: Timestamp) {
         let Some(fork) = self.own.tail().lineage.newest().copied() else { return };
@@ -304,9 +304,9 @@ impl<S: LogStore> Group<S> {
             return;
         }
         let end = self.own.tail().end();
-        let unheard = |v: &Voter| v.node != self.me() && self.kinship_of(v.node) == Some(Kinship::Ancestor);
-        if self.own.tail().voters.voters.iter().all(unheard)
-            && (self.arbitrates() || self.begin_to_doubt(Lack::Entries))
+        let unheard = |n: NodeId| n != self.me() && self.kinship_of(n) == Some(Kinship::Ancestor);
+        if !self.own.tail().voters.majority(|n| !unheard(n))
+            && (self.arbitrates() || self.begin_to_doubt(Lack::Voters))
             && self.truncate_after(fork.index.prev())
         {
             self.suspicion.note_given_up(end);

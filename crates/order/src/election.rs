@@ -176,7 +176,8 @@ impl<S: LogStore> Group<S> {
         let as_good = lost || self.log_is_as_good(last);
         // A sequencer that asks is none any more.
         let led = self.hears_sequencer(now) && self.sequencer() != Some(from);
-        let granted = term > self.own.term() && as_good && !led && !self.would_lose_half_done(from);
+        let granted =
+            term > self.own.term() && as_good && !led && !self.would_lose_half_done(from) && !self.awaits_own_disk();
         let (term, whole) = (self.own.term(), !lost && self.is_whole());
         let votes = self.is_asked(from);
         if let Some(ballot) = self.role.asking_mut() {
@@ -274,6 +275,7 @@ impl<S: LogStore> Group<S> {
             && self.sequencer().is_none()
             && (lost || self.log_is_as_good(last))
             && !self.would_lose_half_done(from)
+            && !self.awaits_own_disk()
             // A log that lost its end may have lost the newest voters with it.
             && last.index >= self.own.voters_committed();
         if granted {

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trireme_types::{Fork, Kinship, Level, Lineage, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid, Voter};
+use trireme_types::{Fork, Kinship, Level, Lineage, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid, Voter, VoterSet};
 
 use crate::from_data::Reach;
 use crate::group::Group;
@@ -207,6 +207,7 @@ impl<S: LogStore> Group<S> {
         let usable = ahead.is_none_or(|ahead| ahead.usable);
         // By an old disk the voters may be others than those who decide by now. An arbitrator chooses among the logs that others tell of.
         let everybody = self.names_newest_voters()
+            && !self.awaits_own_disk()
             && self.all_voters(|n| votes.contains_key(&n) && self.is_here(n))
             && self.voters_told_lately(now)
             && (!self.arbitrates() || self.all_have_told(now));
@@ -301,9 +302,12 @@ impl<S: LogStore> Group<S> {
     /// Does the own log name the newest voters, as far as can be known, if all that it names promise it their votes? An outdated log may lack the change
     /// behind the newest one that it holds. One of those who acknowledged that change can have lost none, unless the others are a majority alone. So that
     /// one has the change in its log, and would refuse its vote to a log without it.
+    ///
+    /// So may a damaged one. But where it has never heard of anybody else there is nobody to ask.
     fn names_newest_voters(&self) -> bool {
         let shows = |n: NodeId| self.evidence_of(n) >= Evidence::Voters && self.kinship_of(n) == Some(Kinship::Same);
-        !self.own.store().is_outdated() || self.is_evidence(shows)
+        let damaged = || self.own.store().is_damaged() && !(self.is_alone() && self.knows_nobody());
+        !(self.own.store().is_outdated() || damaged()) || self.is_evidence(shows)
     }
 
     /// Of what is the own log evidence?
@@ -384,8 +388,22 @@ impl<S: LogStore> Group<S> {
             ),
         );
         let fork = self.draw_fork();
-        let voters = self.alone(voter, fork);
+        let voters = self.voters_of_branch(voter, fork);
         self.become_sequencer(now, Some(voters));
+    }
+
+    /// The voters of a branch that begins here by the promises of all: `voter` alone, so that somebody can commit there. But where two sets decide and the
+    /// whole logs are evidence for one of them, their owners could elect a sequencer of a later term without this member: they may know that the
+    /// newest change of the voters is committed, or not hold it. Then that set decides on the branch, too, and what a majority of it holds there is
+    /// not undone by the others.
+    fn voters_of_branch(&self, voter: NodeId, fork: Uuid) -> VoterSet {
+        let same = |n: NodeId| self.kinship_of(n) == Some(Kinship::Same);
+        let whole = |n: NodeId| if n == self.me() { self.is_whole() } else { same(n) && self.may_be_whole(n) };
+        let rivals = self.deciding().find(|set| !set.majority(|n| !whole(n)));
+        match rivals.filter(|_| !self.is_evidence(whole)) {
+            Some(set) => VoterSet { voters: set.voters.clone(), fork },
+            None => self.alone(voter, fork),
+        }
     }
 
     /// Arbitrator: others go on without what only the log here holds.
@@ -414,7 +432,12 @@ impl<S: LogStore> Group<S> {
         if !self.is_own_branch(branch) || !free || !idle || !useful || !self.voters_told_lately(now) {
             return;
         }
-        // All voters promised that term; none of them can be elected in it, nor in the next without this one being heard of.
+        // All voters promised that term, so none of them is elected in it. But one of them may have got all promises of a later one meanwhile, by which
+        // another branch has begun. A member without a vote is not asked for any.
+        let later = |n: NodeId| self.peers.get(&n).and_then(|p| p.told()).is_some_and(|p| p.term > term);
+        if self.deciding().flat_map(|set| &set.voters).any(|v| later(v.node)) {
+            return;
+        }
         if self.promise(term.next(), self.me()) {
             self.become_follower(now, None);
             self.go_on_with_what_is_left(now);
@@ -569,8 +592,11 @@ impl<S: LogStore> Group<S> {
             ballot.granted.insert(me, false);
         }
         let after = self.own.store().suspect().unwrap_or(LogIndex::ZERO);
-        let saved = self.own.store_mut().set_suspect(Some(after));
-        self.worked(saved) && self.note_lack(lack)
+        // The mark first: a log that dies between the two is asked no less of.
+        self.note_lack(lack) && {
+            let saved = self.own.store_mut().set_suspect(Some(after));
+            self.worked(saved)
+        }
     }
 
     /// `false`: it could not be written down.
@@ -622,6 +648,12 @@ impl<S: LogStore> Group<S> {
             Some(Repair::Copied(last)) => last,
             Some(Repair::Planned(..)) | None => LogIndex::ZERO,
         }
+    }
+
+    /// Does the log become whole as soon as its end is on the own disk? Until then this member gives no vote: one that is no evidence stays none, or whoever
+    /// gets it with all others would go on alone, while this member and others are evidence enough for a later term.
+    pub(crate) fn awaits_own_disk(&self) -> bool {
+        self.own.store().suspect().is_some() && self.repaired_to() > LogIndex::ZERO
     }
 
     pub(crate) fn settle_suspicion(&mut self) {

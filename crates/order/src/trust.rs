@@ -197,7 +197,7 @@ impl<S: LogStore> Group<S> {
         voters.chain(members).all(|n| n == me)
     }
 
-    fn knows_nobody(&self) -> bool {
+    pub(crate) fn knows_nobody(&self) -> bool {
         let me = self.me();
         self.acquaintances.remembered.iter().chain(self.own.tail().sessions.keys()).all(|n| *n == me)
     }

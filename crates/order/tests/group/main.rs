@@ -19,4 +19,5 @@ mod suspicion;
 mod terms;
 mod violations;
 mod weights;
+mod what_is_left;
 mod wire;

@@ -600,16 +600,55 @@ fn an_outdated_log_and_a_lost_one_decide_nothing() {
     an_outdated_log_beside(|_, log| damaged_from_its_beginning(log.hard_state()));
 }
 
-/// It lost its end, and with that the change, of which it had not heard that it is committed.
+/// It lost its end, and with that the change, of which it had not heard that it is committed. It is as good as the disk of node 1, or not quite.
 #[test]
 fn an_outdated_log_and_a_damaged_one_decide_nothing() {
-    an_outdated_log_beside(|then, mut log| {
-        // Not as good as the disk of node 1: it is not elected itself.
-        log.damage(then.last().prev()).unwrap();
-        let HardState { voters_committed, committed, .. } = then.hard_state();
-        log.save_hard_state(HardState { voters_committed, committed, ..log.hard_state() }).unwrap();
-        log
+    for as_good in [false, true] {
+        an_outdated_log_beside(|then, mut log| {
+            let end = then.last();
+            log.damage(if as_good { end } else { end.prev() }).unwrap();
+            let HardState { voters_committed, committed, .. } = then.hard_state();
+            log.save_hard_state(HardState { voters_committed, committed, ..log.hard_state() }).unwrap();
+            log
+        });
+    }
+}
+
+/// A founder that gave others votes lost its end by damage, and the change with it. It did not know that the change is committed.
+#[test]
+fn a_damaged_log_that_names_one_voter_decides_alone_only_if_it_has_never_named_others() {
+    let mut net = Net::cluster(1);
+    net.propose(1, "of one");
+    net.settle();
+    let mut alone = net.copy_disk(1, false);
+    alone.damage(alone.last().prev()).unwrap();
+    for n in 2..=3 {
+        net.enter(n, Net::config(n), MemStore::new(), None);
+    }
+    let change = net.deliver_until(|net| {
+        let of_all = net.nodes.keys().all(|n| voters(net, *n) == [1, 2, 3]);
+        (net.nodes.len() == 3 && of_all).then(|| net.nodes[&1].group.store().last())
     });
+    let mut log = net.copy_disk(1, false);
+    assert!(log.hard_state().voters_committed < change);
+    log.damage(change.prev()).unwrap();
+    net.run(secs(5));
+    net.kill(1);
+    net.run(secs(5));
+    net.isolate(1);
+    net.restart(1, log, 2, Seqno(0));
+    net.isolate(1);
+    net.run(secs(20));
+    assert_eq!(net.phase(2), Phase::Primary);
+    assert!(net.phase(1) != Phase::Primary, "two primary components");
+    net.heal();
+    net.run(secs(20));
+    assert!((1..=3).all(|n| net.phase(n) == Phase::Primary && !net.forked(n)));
+
+    let mut net = Net::new();
+    net.restart(1, alone, 2, Seqno(0));
+    net.run(secs(20));
+    assert_eq!(net.phase(1), Phase::Primary, "the only node that there ever was");
 }
 
 /// As `a_log_without_its_end_is_suspect_before_a_fork_lowers_its_marks`, but the log was suspect before: it lost its end with its power, or by damage. It
