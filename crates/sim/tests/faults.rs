@@ -1,4 +1,5 @@
-//! Sick members and partial connectivity: who goes on, how long anybody waits, how many terms it costs.
+//! Sick members and partial connectivity: who goes on, how long anybody waits, how many terms it costs. `FAULT_SEEDS` says in how many runs the
+//! longest wait is looked for.
 
 use trireme_order::LogStore;
 use trireme_sim::directed::{a_switch_to_disk, an_old_disk, an_older_end, cloned, figure_8};
@@ -31,7 +32,8 @@ fn except(nodes: usize, out: &[usize]) -> Vec<usize> {
 /// The worst of many, in milliseconds.
 fn worst(nodes: usize, harm: impl Fn(&mut Cluster, usize, usize) -> usize) -> u64 {
     let mut worst = 0;
-    for seed in 1..=25 {
+    let seeds = std::env::var("FAULT_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
+    for seed in 1..=seeds {
         let mut c = cluster(seed, nodes);
         let s = c.the_sequencer();
         let other = (s + 1 + seed as usize % (nodes - 1)) % nodes;

@@ -330,12 +330,12 @@ fn every_order(nodes: usize, seeds: u64) {
 
 #[test]
 fn after_any_order_of_restarts_a_majority_of_the_last_voters_of_three_goes_on() {
-    every_order(3, 600);
+    every_order(3, 250);
 }
 
 #[test]
 fn after_any_order_of_restarts_a_majority_of_the_last_voters_of_five_goes_on() {
-    every_order(5, 600);
+    every_order(5, 250);
 }
 
 /// The first seed that notices with these words, by a verdict or a panic.
