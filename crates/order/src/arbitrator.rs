@@ -306,7 +306,7 @@ impl<S: LogStore> Group<S> {
         let end = self.own.tail().end();
         let unheard = |n: NodeId| n != self.me() && self.kinship_of(n) == Some(Kinship::Ancestor);
         if !self.own.tail().voters.majority(|n| !unheard(n))
-            && (self.arbitrates() || self.begin_to_doubt(Lack::Voters))
+            && (self.arbitrates() || self.begin_to_doubt(Lack::Entries))
             && self.truncate_after(fork.index.prev())
         {
             self.suspicion.note_given_up(end);

@@ -471,8 +471,7 @@ impl<S: LogStore> Group<S> {
                 // of the old branch that has lost a part of that.
                 let forked = self.era.branch() != self.own.tail().branch() && !self.is(Mutant::ForkMerged);
                 let forked = forked && !self.is(Mutant::ForkUnsuspected);
-                let lack = if self.own.tail().voters_at >= header.index { Lack::Voters } else { Lack::Entries };
-                if forked && !self.begin_to_doubt(lack) || !self.truncate_after(header.index.prev()) {
+                if forked && !self.begin_to_doubt(Lack::Entries) || !self.truncate_after(header.index.prev()) {
                     return;
                 }
             }

@@ -592,11 +592,8 @@ impl<S: LogStore> Group<S> {
             ballot.granted.insert(me, false);
         }
         let after = self.own.store().suspect().unwrap_or(LogIndex::ZERO);
-        // The mark first: a log that dies between the two is asked no less of.
-        self.note_lack(lack) && {
-            let saved = self.own.store_mut().set_suspect(Some(after));
-            self.worked(saved)
-        }
+        let saved = self.own.store_mut().set_suspect(Some(after));
+        self.worked(saved) && self.note_lack(lack)
     }
 
     /// `false`: it could not be written down.
